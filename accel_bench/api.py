@@ -1,0 +1,75 @@
+"""The one way to start a run, shared by the command line and by callers from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+
+from accel_bench import config as configs
+from accel_bench import progress, runner
+from accel_bench.config_files import load
+from accel_bench.errors import RequestError, unknown
+from accel_bench.plan import make_plan
+from accel_bench.record import Record
+
+_LISTS = ("precision", "baselines")
+
+
+def run(
+    config: ml_collections.ConfigDict | Mapping[str, Any] | str | Path,
+    *,
+    workdir: str | Path | None,
+    resume: bool,
+    show: bool,
+    fields: Mapping[str, Any],
+) -> list[Record]:
+    """See `accel_bench.run`."""
+    config = with_fields(resolve(config), fields)
+    plan = make_plan(config)
+    seen = progress.Terminal(plan.choice) if show else progress.Silent()
+    records = runner.run(plan, Path(workdir) if workdir else None, resume, seen)
+    if show:
+        from accel_bench.tables import print_run
+
+        print_run(records)
+    return records
+
+
+def resolve(
+    config: ml_collections.ConfigDict | Mapping[str, Any] | str | Path,
+) -> ml_collections.ConfigDict:
+    """The config itself, read from a file where it is a path.
+
+    Raises:
+      RequestError: it is none.
+    """
+    if isinstance(config, str | Path):
+        return load(str(config))
+    return configs.from_plain(configs.to_plain(config), "the config")
+
+
+def with_fields(
+    config: ml_collections.ConfigDict, fields: Mapping[str, Any]
+) -> ml_collections.ConfigDict:
+    """A copy of the config with fields set; None leaves one as it is.
+
+    Raises:
+      RequestError: there is no such field, or it cannot take the value.
+    """
+    config = config.copy_and_resolve_references()
+    for name, value in fields.items():
+        if value is None:
+            continue
+        if name not in config:
+            raise unknown("config field", name, config)
+        if name in _LISTS:
+            parts = value.split(",") if isinstance(value, str) else value
+            value = tuple(part.strip() for part in parts if part.strip())
+        try:
+            config[name] = float(value) if name == "timeout_s" else value
+        except (TypeError, ValueError) as error:
+            raise RequestError(f"config field {name} cannot be {value!r}: {error}") from error
+    return config

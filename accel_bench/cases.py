@@ -1,0 +1,171 @@
+"""From a config to the list of cases that a run goes through. Imports no jax."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import ml_collections
+
+from accel_bench import precision as precisions
+from accel_bench.config import to_plain
+from accel_bench.detect import PLATFORMS
+from accel_bench.errors import RequestError, unknown
+from accel_bench.workloads import WORKLOADS
+
+BASELINES = ("numpy", "numpy_1thread", "torch", "cupy")
+XLA = "xla"
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row to be: a workload with its parameters in one precision.
+
+    Attributes:
+      name: the case's name in the config.
+      workload: a key of `WORKLOADS`.
+      params: that workload's parameters, plain values.
+      precision: a key of `PRECISIONS`.
+      implementation: `xla`, or a library that does the same as a baseline.
+    """
+
+    name: str
+    workload: str
+    params: Mapping[str, Any]
+    precision: str
+    implementation: str = XLA
+
+    @property
+    def key(self) -> str:
+        """Text that is equal for equal cases and for no others, in any run."""
+        plain = [self.workload, dict(self.params), self.precision, self.implementation]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def label(self) -> str:
+        """What a person calls it: `matmul 2048 bf16`."""
+        parts = [self.workload, describe(self.params)]
+        if WORKLOADS[self.workload].uses_precision:
+            parts.append(self.precision)
+        if self.implementation != XLA:
+            parts.append(self.implementation)
+        return " ".join(parts)
+
+    def typed_params(self) -> Any:
+        """The parameters as the workload's own dataclass."""
+        return WORKLOADS[self.workload].params(**self.params)
+
+
+def describe(params: Mapping[str, Any]) -> str:
+    """Parameters in a few words, for tables and messages."""
+    words = []
+    for key, value in params.items():
+        if key == "bytes":
+            words.append(format_bytes(value))
+        elif key in ("batch", "length", "chunks"):
+            words.append(f"{key} {value}")
+        elif isinstance(value, Mapping):
+            words += [f"{name}={item}" for name, item in value.items()]
+        else:
+            words.append(str(value))
+    return " ".join(words)
+
+
+def format_bytes(count: float) -> str:
+    """Bytes with a binary prefix: `16 MiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024 or unit == "TiB":
+            return f"{count:.4g} {unit}"
+        count /= 1024
+    raise AssertionError
+
+
+def expand(config: ml_collections.ConfigDict, platform: str, axes: Mapping[str, int]) -> list[Case]:
+    """All cases of a config, in the order in which they run.
+
+    Args:
+      config: the experiment.
+      platform: `cpu`, `gpu` or `tpu`: picks the value of each `by_platform` field.
+      axes: the mesh.
+
+    Returns:
+      Cases, each once. Baselines come last, grouped by library.
+
+    Raises:
+      RequestError: an unknown workload, field, precision or baseline, or values that cannot work.
+    """
+    if not config.cases:
+        raise RequestError("the config has no cases: set config.cases")
+    names = [str(name) for name in config.precision]
+    if not names:
+        raise RequestError("no precision: name at least one, as in --precision=fp32")
+    for name in names:
+        precisions.lookup(name)
+    for name in config.baselines:
+        if name not in BASELINES:
+            raise unknown("baseline", str(name), BASELINES)
+    overrides = {key: value for key, value in to_plain(config.model).items() if value is not None}
+    cases: list[Case] = []
+    for case_name, section in to_plain(config.cases).items():
+        cases += _expand_section(case_name, section, platform, axes, names, overrides)
+    for library in config.baselines:
+        cases += [
+            dataclasses.replace(case, implementation=str(library))
+            for case in cases
+            if case.workload == "matmul" and case.implementation == XLA
+        ]
+    return list({case.key: case for case in cases}.values())
+
+
+def _expand_section(
+    case_name: str,
+    section: Mapping[str, Any],
+    platform: str,
+    axes: Mapping[str, int],
+    names: list[str],
+    overrides: dict[str, Any],
+) -> list[Case]:
+    where = f"config.cases.{case_name}"
+    section = dict(section)
+    workload = section.pop("workload", None)
+    if workload not in WORKLOADS:
+        raise unknown(f"workload in {where}:", str(workload), WORKLOADS)
+    spec = WORKLOADS[workload]
+    known = [field.name for field in dataclasses.fields(spec.params) if field.name != "overrides"]
+    for key in section:
+        if key not in known:
+            raise unknown(f"field {where}.{key}, parameter of {workload}:", key, known)
+    if "overrides" in (field.name for field in dataclasses.fields(spec.params)) and overrides:
+        section["overrides"] = overrides
+    required = [
+        field.name
+        for field in dataclasses.fields(spec.params)
+        if field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
+    ]
+    missing = [name for name in required if name not in section]
+    if missing:
+        raise RequestError(f"{where} lacks {', '.join(missing)}: {workload} needs it")
+    swept = {key: _values(value, platform) for key, value in section.items()}
+    cases = []
+    for values in itertools.product(*swept.values()):
+        params = dict(zip(swept, values, strict=True))
+        try:
+            spec.params(**params).check(axes)
+        except RequestError as error:
+            raise RequestError(f"{where}: {error}") from error
+        for name in names if spec.uses_precision else ["fp32"]:
+            cases.append(Case(case_name, workload, params, name))
+    return cases
+
+
+def _values(value: Any, platform: str) -> list[Any]:
+    if isinstance(value, dict) and value and set(value) <= set(PLATFORMS):
+        if platform not in value:
+            raise RequestError(f"no value for {platform} among {', '.join(value)}")
+        value = value[platform]
+    return value if isinstance(value, list) else [value]

@@ -1,0 +1,365 @@
+"""The chip table: what the vendors publish about each accelerator, and where they do.
+
+Peaks are dense (no sparsity) and per chip, in units of 10^12 operations per second. A figure that
+was not found is absent or None, never a neighbour's. To add a chip, add one entry to `CHIPS`.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from accel_bench.errors import unknown
+from accel_bench.precision import PRECISIONS
+
+SOURCES = {
+    "J": "jax, jax/_src/tpu_info.py",
+    "G": "Google Cloud TPU documentation, system architecture pages",
+    "B": "How to Scale Your Model (scaling-book), TPU chapter",
+    "S": "stas00/ml-engineering, accelerators page (collects vendor datasheets)",
+    "N": "stas00/ml-engineering, network page",
+    "X": "openxla/xla, GPU target specifications",
+    "L": "Lightning, throughput table",
+    "D": "the vendor's datasheet",
+    "W": "secondary page, uncertain",
+}
+
+
+@dataclass(frozen=True)
+class Chip:
+    """One accelerator as its vendor describes it.
+
+    Attributes:
+      platform: `gpu` or `tpu`.
+      device_kinds: the exact strings by which jax names a device of this chip.
+      peaks: unit (`bf16`, `fp32`, ...) -> dense peak in TFLOP/s (TOP/s for int8). A unit that is
+        absent does not exist on the chip or has no published figure.
+      memory_gb: memory as sold, in 10^9 bytes (TPU: GiB).
+      bandwidth_gbs: memory bandwidth in GB/s.
+      cache_bytes: last cache (GPU) or vector memory (TPU) that data may stay in; None if unknown.
+      link_gbs: bandwidth of one link in one direction, GB/s; GPUs: all NVLinks together.
+      links: number of such links.
+      watts: board power.
+      devices_per_chip: jax devices that one chip shows itself as.
+      year: year in which it could first be bought or rented.
+      source: where each figure was read, keys of `SOURCES`.
+    """
+
+    platform: str
+    device_kinds: tuple[str, ...]
+    peaks: Mapping[str, float]
+    memory_gb: float
+    bandwidth_gbs: float
+    source: str
+    cache_bytes: int | None = None
+    link_gbs: float | None = None
+    links: int | None = None
+    watts: int | None = None
+    devices_per_chip: int = 1
+    year: int | None = None
+
+
+_gpu = functools.partial(Chip, "gpu")
+_tpu = functools.partial(Chip, "tpu")
+
+_HOPPER = {"fp16": 989.0, "bf16": 989.0, "tf32": 494.5, "fp32": 67.0, "fp8": 1979.0, "int8": 1979.0}
+_AMPERE = {"fp16": 312.0, "bf16": 312.0, "tf32": 156.0, "fp32": 19.5, "int8": 624.0}
+_H100_PCIE = {
+    "fp16": 756.0,
+    "bf16": 756.0,
+    "tf32": 378.0,
+    "fp32": 51.0,
+    "fp8": 1513.0,
+    "int8": 1513.0,
+}
+
+# ruff: noqa: E501 - a table is easier to check with one chip a row
+CHIPS: dict[str, Chip] = {
+    "v2": _tpu(
+        ("TPU v2",),
+        {"bf16": 46.0},
+        memory_gb=16,
+        bandwidth_gbs=716,
+        devices_per_chip=2,
+        year=2017,
+        source="J",
+    ),
+    "v3": _tpu(
+        ("TPU v3",),
+        {"bf16": 123.0},
+        memory_gb=32,
+        bandwidth_gbs=900,
+        devices_per_chip=2,
+        year=2018,
+        source="G; J and B give 140 bf16, J 825 GB/s",
+    ),
+    "v4": _tpu(
+        ("TPU v4",),
+        {"bf16": 275.0, "int8": 275.0},
+        memory_gb=32,
+        bandwidth_gbs=1200,
+        link_gbs=45,
+        links=6,
+        devices_per_chip=1,
+        year=2021,
+        source="G, link B; J gives 1230 GB/s; one jax device per chip with megacore, the default where attached, two without",
+    ),
+    "v5e": _tpu(
+        ("TPU v5 lite", "TPU v5e"),
+        {"bf16": 197.0, "int8": 394.0},
+        memory_gb=16,
+        bandwidth_gbs=819,
+        link_gbs=45,
+        links=4,
+        year=2023,
+        source="G, int8 J, link B",
+    ),
+    "v5p": _tpu(
+        ("TPU v5", "TPU v5p"),
+        {"bf16": 459.0, "int8": 918.0},
+        memory_gb=95,
+        bandwidth_gbs=2765,
+        link_gbs=90,
+        links=6,
+        year=2023,
+        source="G, link B",
+    ),
+    "v6e": _tpu(
+        ("TPU v6 lite", "TPU v6e"),
+        {"bf16": 918.0, "int8": 1836.0},
+        memory_gb=32,
+        bandwidth_gbs=1638,
+        link_gbs=90,
+        links=4,
+        year=2024,
+        source="G, int8 S, link B",
+    ),
+    "tpu7x": _tpu(
+        ("TPU7x", "TPU v7x"),
+        {"bf16": 2307.0, "fp8": 4614.0},
+        memory_gb=192,
+        bandwidth_gbs=7380,
+        link_gbs=100,
+        links=6,
+        devices_per_chip=2,
+        year=2025,
+        source="G, link N",
+    ),
+    "p40": _gpu(
+        ("Tesla P40",),
+        {"fp32": 11.8},
+        memory_gb=24,
+        bandwidth_gbs=346,
+        watts=250,
+        year=2016,
+        source="W; fp16 runs at 0.18 TFLOP/s, there is no matrix unit",
+    ),
+    "v100_sxm2": _gpu(
+        ("Tesla V100-SXM2-16GB",),
+        {"fp16": 125.0, "fp32": 15.7},
+        memory_gb=16,
+        bandwidth_gbs=898,
+        cache_bytes=6291456,
+        link_gbs=150,
+        links=1,
+        watts=300,
+        year=2017,
+        source="peaks L, memory X, link N",
+    ),
+    "t4": _gpu(
+        ("Tesla T4",),
+        {"fp16": 65.0, "fp32": 8.1, "int8": 130.0},
+        memory_gb=16,
+        bandwidth_gbs=320,
+        cache_bytes=4194304,
+        watts=70,
+        year=2018,
+        source="peaks L, int8 D, memory W",
+    ),
+    "a100_40": _gpu(
+        ("NVIDIA A100-SXM4-40GB", "A100-SXM4-40GB"),
+        _AMPERE,
+        memory_gb=40,
+        bandwidth_gbs=1555,
+        cache_bytes=41943040,
+        link_gbs=300,
+        links=1,
+        watts=400,
+        year=2020,
+        source="peaks S, int8 D, memory X, link N",
+    ),
+    "a100_80": _gpu(
+        ("NVIDIA A100-SXM4-80GB",),
+        _AMPERE,
+        memory_gb=80,
+        bandwidth_gbs=2039,
+        cache_bytes=41943040,
+        link_gbs=300,
+        links=1,
+        watts=400,
+        year=2020,
+        source="peaks S, int8 D, memory X, link N",
+    ),
+    "l4": _gpu(
+        ("NVIDIA L4",),
+        {"fp16": 121.0, "bf16": 121.0, "tf32": 60.0, "fp32": 30.3, "fp8": 242.0, "int8": 242.0},
+        memory_gb=24,
+        bandwidth_gbs=300,
+        cache_bytes=50331648,
+        watts=72,
+        year=2023,
+        source="peaks L, 8-bit D, memory W",
+    ),
+    "rtx3080": _gpu(
+        ("NVIDIA GeForce RTX 3080",),
+        {"fp16": 60.0, "bf16": 60.0, "tf32": 29.8, "fp32": 29.8},
+        memory_gb=10,
+        bandwidth_gbs=760,
+        watts=320,
+        year=2020,
+        source="16-bit and memory W, fp32 L",
+    ),
+    "rtx3090": _gpu(
+        ("NVIDIA GeForce RTX 3090",),
+        {"fp16": 71.0, "bf16": 71.0, "tf32": 35.6, "fp32": 35.6},
+        memory_gb=24,
+        bandwidth_gbs=936,
+        cache_bytes=6291456,
+        watts=350,
+        year=2020,
+        source="16-bit and memory W, fp32 L",
+    ),
+    "rtx4090": _gpu(
+        ("NVIDIA GeForce RTX 4090",),
+        {"fp16": 165.0, "bf16": 165.0, "tf32": 82.6, "fp32": 82.6, "fp8": 330.0},
+        memory_gb=24,
+        bandwidth_gbs=1008,
+        watts=450,
+        year=2022,
+        source="16-bit, fp8 and memory W, fp32 L",
+    ),
+    "h100_sxm": _gpu(
+        ("NVIDIA H100 80GB HBM3",),
+        _HOPPER,
+        memory_gb=80,
+        bandwidth_gbs=3352,
+        cache_bytes=52428800,
+        link_gbs=450,
+        links=1,
+        watts=700,
+        year=2022,
+        source="peaks S, int8 D, memory X, link N",
+    ),
+    "h100_pcie": _gpu(
+        ("NVIDIA H100 PCIe",),
+        _H100_PCIE,
+        memory_gb=80,
+        bandwidth_gbs=2039,
+        cache_bytes=52428800,
+        watts=350,
+        year=2022,
+        source="peaks S, int8 D, memory X",
+    ),
+    "h200": _gpu(
+        ("NVIDIA H200",),
+        _HOPPER,
+        memory_gb=141,
+        bandwidth_gbs=4800,
+        cache_bytes=52428800,
+        link_gbs=450,
+        links=1,
+        watts=700,
+        year=2024,
+        source="peaks S, int8 D, memory S and X, link N",
+    ),
+    "b200": _gpu(
+        ("NVIDIA B200",),
+        {"fp16": 2250.0, "bf16": 2250.0, "tf32": 1125.0, "fp32": 80.0, "fp8": 4500.0},
+        memory_gb=180,
+        bandwidth_gbs=8000,
+        cache_bytes=132644864,
+        link_gbs=900,
+        links=1,
+        watts=1000,
+        year=2024,
+        source="S; X gives 7672 GB/s, link N",
+    ),
+    "mi300x": _gpu(
+        ("AMD Instinct MI300X",),
+        {
+            "fp16": 1307.0,
+            "bf16": 1307.0,
+            "tf32": 653.7,
+            "fp32": 163.4,
+            "fp8": 2610.0,
+            "int8": 2610.0,
+        },
+        memory_gb=192,
+        bandwidth_gbs=5300,
+        link_gbs=448,
+        links=1,
+        watts=750,
+        year=2023,
+        source="S, int8 D, link N",
+    ),
+}
+
+# No core sold multiplies more per second than this; the widest are two 512-bit fused
+# multiply-adds a cycle (64 fp32 FLOPs), or a 16 x 16 tile unit (2048 bf16 operations), at 6.2 GHz.
+# It is no peak of any machine: it only catches a time that cannot be true.
+CPU_CORE_LIMIT_FLOPS = {"vector": 64 * 6.2e9, "tile": 2048 * 6.2e9}
+# Two loads and one store of 64 bytes a cycle.
+CPU_CORE_LIMIT_BYTES = 192 * 6.2e9
+
+
+def find_chip(device_kind: str) -> str | None:
+    """The table's name of the chip that jax calls `device_kind`; None when it is not in it.
+
+    The match is exact: a chip that is merely similar has another peak.
+    """
+    for name, chip in CHIPS.items():
+        if device_kind.lower() in (kind.lower() for kind in chip.device_kinds):
+            return name
+    return None
+
+
+def lookup(name: str) -> Chip:
+    """The chip of this table name; raises `RequestError` for a name that is not in the table."""
+    if name not in CHIPS:
+        raise unknown("chip", name, CHIPS)
+    return CHIPS[name]
+
+
+def peak_flops(chip: Chip, precision: str) -> tuple[float, str] | None:
+    """Peak rate of one chip for a precision, in FLOP/s, and the unit whose peak it is.
+
+    None where the chip has no published peak for the unit. `fp32_default` means the unit that the
+    back end takes by default: bf16 on TPUs, TF32 on GPUs that have it.
+    """
+    entry = PRECISIONS[precision]
+    unit = entry.unit
+    if precision == "fp32_default":
+        unit = "bf16" if chip.platform == "tpu" else ("tf32" if "tf32" in chip.peaks else "fp32")
+    if unit not in chip.peaks:
+        return None
+    return chip.peaks[unit] * 1e12 / entry.passes, unit
+
+
+def limit_flops(chip: Chip) -> float:
+    """The highest published rate of the chip in any precision, FLOP/s: nothing true exceeds it."""
+    return max(chip.peaks.values()) * 1e12
+
+
+def cpu_limit_flops(cores: int, precision: str) -> float:
+    """A rate in FLOP/s that no CPU of so many cores reaches; not a peak."""
+    small = PRECISIONS[precision].unit in ("bf16", "fp16", "int8", "fp8")
+    return cores * CPU_CORE_LIMIT_FLOPS["tile" if small else "vector"]
+
+
+def has_unit(chip: Chip, precision: str) -> bool:
+    """Whether the chip multiplies in this precision in hardware, as far as is published."""
+    if precision == "fp32_default":
+        return True
+    entry = PRECISIONS[precision]
+    return entry.unit in chip.peaks and entry.passes == 1

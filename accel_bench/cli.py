@@ -1,0 +1,159 @@
+"""The commands behind main.py: from parsed flags to an exit status."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from accel_bench import config_files
+from accel_bench.errors import RequestError, unknown
+from accel_bench.record import FAILURES, Record
+
+COMMANDS = ("run", "compare", "list")
+LISTS = ("devices", "chips", "workloads", "configs")
+# Flags that set a field of the config of the same name.
+FIELD_FLAGS = (
+    "device",
+    "precision",
+    "mesh",
+    "fake_devices",
+    "baselines",
+    "timeout_s",
+    "deterministic",
+    "profile",
+    "isolation",
+)
+
+
+def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
+    """Parses the command line; on a mistake prints one line and exits with status 2."""
+    try:
+        values.set_gnu_getopt(True)  # flags may stand behind the command
+        return values(_resolve_config(list(argv)))
+    except RequestError as error:
+        _exit(str(error))
+    except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
+        _exit(_one_line(error))
+    raise AssertionError
+
+
+def _exit(message: str) -> None:
+    print(f"main.py: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def _one_line(error: Exception) -> str:
+    """The part of a library's message that a person can act on, on one line."""
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    lines = [line.strip() for line in text.replace("\\n", "\n").splitlines() if line.strip()]
+    if lines and lines[0].startswith("Error whilst parsing config file"):
+        lines = lines[-1:]
+    return " ".join(lines) or type(error).__name__
+
+
+def _resolve_config(argv: list[str]) -> list[str]:
+    """Puts the file that is meant in the place of `--config`'s value, or adds the flag."""
+    for i, argument in enumerate(argv):
+        if re.fullmatch(r"--?config", argument) and i + 1 < len(argv):
+            argv[i : i + 2] = [f"{argument}={argv[i + 1]}"]
+            break
+    for i, argument in enumerate(argv):
+        match = re.fullmatch(r"--?config=(.*)", argument, re.DOTALL)
+        if match:
+            argv[i] = f"--config={config_files.flag_value(match[1])}"
+            return argv
+    return [argv[0], f"--config={config_files.flag_value(_default_config(argv))}", *argv[1:]]
+
+
+def _default_config(argv: Sequence[str]) -> str:
+    """A resumed run goes on with the config it left in its workdir."""
+    from accel_bench import workdir
+
+    joined = "\n".join(argv)
+    place = re.search(r"^--?workdir[=\n](.+)$", joined, re.MULTILINE)
+    if place and re.search(r"^--?resume(=true)?$", joined, re.MULTILINE):
+        path = Path(place[1])
+        if (path / workdir.CONFIG_NAME).is_file():
+            return str(path / workdir.CONFIG_NAME)
+    return "configs/default.py"
+
+
+def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
+    """Carries out a command; returns the exit status.
+
+    Args:
+      arguments: the program's name, the command and what it works on.
+      values: the parsed flags.
+    """
+    command, rest = (arguments[1], arguments[2:]) if len(arguments) > 1 else ("run", [])
+    commands: dict[str, Callable[[Sequence[str], flags.FlagValues], int]] = {
+        "run": _run,
+        "compare": _compare,
+        "list": _list,
+    }
+    try:
+        if command not in commands:
+            raise unknown("command", command, COMMANDS)
+        return commands[command](rest, values)
+    except RequestError as error:
+        print(f"main.py: {error}", file=sys.stderr)
+        return 2
+    except BrokenPipeError:  # the reader of our output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt:
+        print("main.py: interrupted; `run --resume --workdir=DIR` carries on", file=sys.stderr)
+        return 130
+
+
+def _run(rest: Sequence[str], values: flags.FlagValues) -> int:
+    from accel_bench import api
+
+    if rest:
+        raise RequestError(f"run takes flags only, not {rest[0]!r}: see python main.py --help")
+    fields: Mapping[str, Any] = {name: values[name].value for name in FIELD_FLAGS}
+    if values.resume and not values.workdir:
+        raise RequestError("--resume needs --workdir=DIR: the run to carry on")
+    try:
+        records = api.run(
+            values.config, workdir=values.workdir, resume=values.resume, show=True, fields=fields
+        )
+    except OSError as error:
+        print(
+            f"main.py: a record could not be written: {error.strerror or error}; those before it "
+            "are whole: make room and add --resume",
+            file=sys.stderr,
+        )
+        return 1
+    return exit_status(records, values.strict)
+
+
+def exit_status(records: Sequence[Record], strict: bool) -> int:
+    """0 where no case failed (with `strict`: and none was unsupported or skipped), else 1."""
+    found = {record.status for record in records}
+    return int(bool(found & FAILURES) or (strict and found != {"ok"}))
+
+
+def _compare(rest: Sequence[str], values: flags.FlagValues) -> int:
+    from accel_bench.compare import compare
+
+    del values
+    compare([Path(path) for path in rest])
+    return 0
+
+
+def _list(rest: Sequence[str], values: flags.FlagValues) -> int:
+    from accel_bench import listing
+
+    del values
+    for name in rest or LISTS:
+        if name not in LISTS:
+            raise unknown("list", name, LISTS)
+        listing.show(name)
+    return 0

@@ -1,0 +1,232 @@
+"""Records of several runs side by side; rows pair only where they are about the same thing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from accel_bench import config as configs
+from accel_bench import derive, units, workdir
+from accel_bench.cases import XLA
+from accel_bench.errors import RequestError
+from accel_bench.record import Record
+from accel_bench.tables import make_console
+from accel_bench.workloads import WORKLOADS
+
+
+@dataclass(frozen=True)
+class Source:
+    """A run that takes part in a comparison.
+
+    Attributes:
+      path: where its records were read.
+      records: the last record of each case.
+      problems: what could not be read.
+      config: its plain config; None where it is not there.
+    """
+
+    path: Path
+    records: list[Record]
+    problems: list[str]
+    config: dict[str, Any] | None
+
+    def name(self, number: int) -> str:
+        """`A: device, mesh` for the first."""
+        letter = chr(ord("A") + number) if number < 26 else f"run {number + 1}"
+        devices = list(dict.fromkeys(derive.machine(r) for r in self.records))
+        return f"{letter}: {', '.join(devices[:2])}"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What pairs and what does not.
+
+    Attributes:
+      sources: in the order given; the first is the reference.
+      rows: pair key -> one record or None per source; keys that at least two sources share.
+      unpaired: sentences on what did not pair, each with the field that differs.
+    """
+
+    sources: list[Source]
+    rows: dict[tuple, list[Record | None]]
+    unpaired: list[str]
+
+
+def read_source(path: Path) -> Source:
+    """Reads a workdir or a records file.
+
+    Raises:
+      RequestError: there is nothing to read.
+    """
+    found = workdir.read_records(path)
+    if not found.records:
+        raise RequestError(
+            f"no records in {path}: give the workdir of a run that has finished cases"
+        )
+    last = {pair_key(record): record for record in found.records}
+    return Source(path, list(last.values()), found.problems, workdir.plain_config(path))
+
+
+def pair_key(record: Record) -> tuple:
+    """Equal for records that may stand side by side: experiment, workload, parameters, precision.
+
+    The mesh and the device are what a comparison is about, so they are not part of it.
+    """
+    params = tuple(sorted((key, str(value)) for key, value in record.params.items()))
+    return (
+        record.config_hash,
+        record.workload,
+        params,
+        record.precision,
+        record.implementation,
+        record.target.get("kind"),
+    )
+
+
+def pair(sources: Sequence[Source]) -> Comparison:
+    """Pairs the records of at least two sources."""
+    tables = [{pair_key(record): record for record in source.records} for source in sources]
+    keys = list(dict.fromkeys(key for table in tables for key in table))
+    rows = {key: [table.get(key) for table in tables] for key in keys}
+    shared = {key: row for key, row in rows.items() if sum(r is not None for r in row) > 1}
+    return Comparison(list(sources), shared, list(_unpaired(sources, shared)))
+
+
+def _unpaired(sources: Sequence[Source], shared: Mapping[tuple, Any]) -> list[str]:
+    first = sources[0]
+    lines = []
+    for number, source in enumerate(sources):
+        alone = [r for r in source.records if pair_key(r) not in shared]
+        if not alone:
+            continue
+        name = f"{source.path}: {len(alone)} of {len(source.records)} rows pair with nothing"
+        hashes = {r.config_hash for r in first.records}
+        if number and not hashes & {r.config_hash for r in alone}:
+            lines.append(f"{name}: another experiment ({_config_difference(first, source)})")
+        else:
+            lines.append(f"{name}: {_field_difference(alone, sources)}")
+    return lines
+
+
+def _config_difference(one: Source, other: Source) -> str:
+    if one.config is None or other.config is None:
+        return "config_hash differs; there is no config.json to say in which field"
+    found = configs.differing_fields(_experiment(one.config), _experiment(other.config))
+    return "; ".join(found[:3]) or "config_hash differs"
+
+
+def _experiment(plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: plain[key] for key in plain if key not in (*configs.RUN_FIELDS, "name")}
+
+
+def _field_difference(alone: Sequence[Record], sources: Sequence[Source]) -> str:
+    """Which of precision, implementation and parameters no other source has."""
+    reasons: dict[str, None] = {}
+    for record in alone:
+        others = [
+            r
+            for source in sources
+            for r in source.records
+            if r.config_hash == record.config_hash
+            and r.workload == record.workload
+            and pair_key(r) != pair_key(record)
+        ]
+        for field in ("precision", "implementation"):
+            value = getattr(record, field)
+            if others and value not in {getattr(r, field) for r in others}:
+                reasons[f"{field} {value} is only here"] = None
+                break
+        else:
+            reasons[f"{record.workload} {derive.label(record)} is only here"] = None
+    shown = list(reasons)
+    more = f", and {len(shown) - 3} more" if len(shown) > 3 else ""
+    return ", ".join(shown[:3]) + more
+
+
+def compare(paths: Sequence[Path], console: Console | None = None) -> None:
+    """Reads runs, pairs their rows and prints a table for each workload.
+
+    Raises:
+      RequestError: a path cannot be read, or no row of any two runs is about the same thing.
+    """
+    if len(paths) < 2:
+        raise RequestError("compare needs at least two workdirs: python main.py compare DIR DIR")
+    sources = [read_source(path) for path in paths]
+    comparison = pair(sources)
+    if not comparison.rows:
+        raise RequestError("nothing to compare: " + "; ".join(comparison.unpaired))
+    console = console or make_console()
+    for number, source in enumerate(sources):
+        console.print(Text(f"{source.name(number)}  ({source.path})"), soft_wrap=True)
+        for problem in source.problems:
+            console.print(Text(f"  {problem}", style="yellow"), soft_wrap=True)
+    for name in dict.fromkeys(key[1] for key in comparison.rows):
+        rows = {key: row for key, row in comparison.rows.items() if key[1] == name}
+        console.print(_table(name, rows, sources))
+    for line in comparison.unpaired:
+        console.print(Text(f"not compared: {line}", style="yellow"), soft_wrap=True)
+
+
+def _table(
+    name: str, rows: Mapping[tuple, list[Record | None]], sources: Sequence[Source]
+) -> Table:
+    table = Table(title=f"{name} (measured)", title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("case", overflow="fold")
+    table.add_column("precision", no_wrap=True)
+    letters = [source.name(i).split(":")[0] for i, source in enumerate(sources)]
+    for letter in letters:
+        table.add_column(letter, justify="right", no_wrap=True)
+    for letter in letters[1:]:
+        table.add_column(f"{letter} / {letters[0]}", justify="right", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    for row in rows.values():
+        some = next(r for r in row if r)
+        library = "" if some.implementation == XLA else f" {some.implementation}"
+        spec = WORKLOADS.get(some.workload)
+        precision = some.precision if spec is None or spec.uses_precision else ""
+        cells = [derive.label(some) + library, precision]
+        cells += [_value(record) for record in row]
+        cells += [_ratio(row[0], record) for record in row[1:]]
+        cells.append(_notes(letters, row))
+        table.add_row(*(Text(cell) for cell in cells))
+    return table
+
+
+def _value(record: Record | None) -> str:
+    if record is None:
+        return "-"
+    step, rate = derive.time(record), derive.headline(record)
+    if step is None:
+        return record.status
+    shown = units.quantity(rate.value, rate.unit) if rate else units.seconds(step.value)
+    return f"{shown} ±{units.percent(step.half_width)}"
+
+
+def _ratio(reference: Record | None, record: Record | None) -> str:
+    """How many times as fast as the reference; `~1` where the intervals overlap."""
+    if reference is None or record is None:
+        return ""
+    one, other = derive.time(reference), derive.time(record)
+    if one is None or other is None:
+        return ""
+    if one.low <= other.high and other.low <= one.high:
+        return "~1"
+    return f"{units.digits(one.value / other.value)}x"
+
+
+def _notes(letters: Sequence[str], row: Sequence[Record | None]) -> str:
+    notes = []
+    for letter, record in zip(letters, row, strict=True):
+        if record is None:
+            continue
+        said = derive.flags(record) if record.status == "ok" else [record.reason or ""]
+        if said:
+            notes.append(f"{letter}: {', '.join(said)}")
+    return "; ".join(notes)

@@ -1,0 +1,186 @@
+"""Experiments as `ml_collections.ConfigDict`s: their fields, their plain form and their hash.
+
+A file in `configs/` calls `base()`, sets what differs and returns it. Everything in a config is
+numbers, strings, booleans, tuples and dicts, so that it can be written as JSON and read back to
+the same experiment.
+
+A case's field may hold a tuple: every value is run (see `accel_bench.cases`). It may also hold
+`by_platform(...)`, so that one experiment names sizes fit for a CPU and for an accelerator and
+still is one experiment, with one hash, on both.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import ml_collections
+from ml_collections import config_dict
+
+from accel_bench.detect import PLATFORMS
+from accel_bench.errors import RequestError
+
+# Fields that say how, where or how long to measure and not what: they are outside the hash. Of
+# these precision and mesh stand on each row and are compared there.
+RUN_FIELDS = (
+    "device",
+    "fake_devices",
+    "isolation",
+    "precision",
+    "mesh",
+    "baselines",
+    "profile",
+    "timeout_s",
+    "measure",
+)
+
+
+def base(name: str) -> ml_collections.ConfigDict:
+    """A config with every field that a run knows, set to what most studies want.
+
+    Args:
+      name: what the study is called in default names of working directories.
+    """
+    placeholder = config_dict.placeholder
+    return ml_collections.ConfigDict(
+        {
+            "name": name,
+            "seed": 0,
+            # Case name -> {"workload": ..., and that workload's parameters}.
+            "cases": {},
+            # Overrides of the named model's architecture in `model` and `attention` cases; None
+            # leaves the named size as it is. The fields are those of `models.sizes.ModelConfig`.
+            "model": {
+                "num_layers": placeholder(int),
+                "width": placeholder(int),
+                "num_heads": placeholder(int),
+                "num_kv_heads": placeholder(int),
+                "head_size": placeholder(int),
+                "mlp_width": placeholder(int),
+                "vocab_size": placeholder(int),
+                "context": placeholder(int),
+                "activation": placeholder(str),
+                "tied_embedding": placeholder(bool),
+                "remat": placeholder(str),
+                "scan_layers": placeholder(bool),
+                "attention": placeholder(str),
+            },
+            "deterministic": False,
+            "device": "auto",
+            "fake_devices": 0,
+            "isolation": "auto",
+            "precision": ("fp32",),
+            "mesh": "",
+            "baselines": (),
+            "profile": False,
+            "timeout_s": 600.0,
+            "measure": {
+                # Sampling of a case ends when the 95 % confidence interval of the median is
+                # within +-target of it, or when one of the other two is spent.
+                "target": 0.01,
+                "max_samples": 200,
+                "max_seconds": 5.0,
+                # At least 9 samples a side make a Mann-Whitney U test worth doing.
+                "min_samples": 10,
+            },
+        }
+    )
+
+
+def by_platform(**values: Any) -> dict[str, Any]:
+    """Values that depend on the platform: `cpu=`, `gpu=`, `tpu=`, or `accelerator=` for both."""
+    if "accelerator" in values:
+        accelerator = values.pop("accelerator")
+        values = {"gpu": accelerator, "tpu": accelerator, **values}
+    if sorted(values) != sorted(PLATFORMS):
+        raise ValueError(f"by_platform needs a value for each of {PLATFORMS}, got {values}")
+    return values
+
+
+def to_plain(value: Any) -> Any:
+    """The config as nested dicts, lists, numbers, strings, booleans and None."""
+    if isinstance(value, ml_collections.ConfigDict | ml_collections.FrozenConfigDict):
+        return {key: to_plain(value[key]) for key in value}
+    if isinstance(value, dict):
+        return {key: to_plain(item) for key, item in value.items()}
+    if isinstance(value, tuple | list):
+        return [to_plain(item) for item in value]
+    return value
+
+
+def _tuples(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _tuples(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return tuple(_tuples(item) for item in value)
+    return value
+
+
+def from_plain(plain: Any, origin: str) -> ml_collections.ConfigDict:
+    """The config that `to_plain` turned into `plain`.
+
+    Args:
+      plain: what was read from JSON.
+      origin: where it was read, for messages.
+
+    Raises:
+      RequestError: it is not a config.
+    """
+    if not isinstance(plain, dict) or not isinstance(plain.get("cases"), dict):
+        raise RequestError(
+            f"{origin} is not a config: it has no 'cases'; a run writes one as config.json"
+        )
+    config = base(str(plain.get("name", "unnamed")))
+    unknown_fields = sorted(set(plain) - set(config))
+    if unknown_fields:
+        raise RequestError(f"{origin} has unknown config fields: {', '.join(unknown_fields)}")
+    try:
+        config.update(_tuples(plain))
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise RequestError(f"{origin} is not a config: {error}") from error
+    return config
+
+
+def read_json(path: str | Path) -> ml_collections.ConfigDict:
+    """Reads a `config.json` that a run wrote; raises `RequestError` where it cannot be read."""
+    try:
+        plain = json.loads(Path(path).read_text())
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise RequestError(f"cannot read the config {path}: {error}") from error
+    return from_plain(plain, str(path))
+
+
+def write_json(config: ml_collections.ConfigDict, path: Path) -> None:
+    """Writes the config so that `read_json` gives the same one back."""
+    path.write_text(json.dumps(to_plain(config), indent=2) + "\n")
+
+
+def experiment(config: ml_collections.ConfigDict) -> dict[str, Any]:
+    """The part of a config that says what is measured: what two machines must agree on."""
+    plain = to_plain(config)
+    return {key: plain[key] for key in sorted(plain) if key not in (*RUN_FIELDS, "name")}
+
+
+def config_hash(config: ml_collections.ConfigDict) -> str:
+    """Twelve hexadecimal digits that are equal for equal experiments, whatever the machine."""
+    text = json.dumps(experiment(config), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
+
+
+def differing_fields(one: Any, other: Any, prefix: str = "") -> list[str]:
+    """Dotted names of the fields in which two plain configs differ, with both values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        names = [name for name in {**one, **other} if one.get(name) != other.get(name)]
+        return [
+            line
+            for name in names
+            for line in differing_fields(one.get(name), other.get(name), f"{prefix}{name}.")
+        ]
+    return [f"{prefix.rstrip('.')}: {_short(one)} against {_short(other)}"]
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,183 @@
+"""From raw records to what is shown: times, rates, fractions of a ceiling. The only such place.
+
+A ceiling is the chip table's peak. A CPU has no data sheet here: its ceiling is the best that the
+same machine showed in the same records, and is called so.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from accel_bench import chips, stats
+from accel_bench.cases import XLA, describe
+from accel_bench.record import Record
+from accel_bench.stats import Median
+from accel_bench.workloads import WORKLOADS
+
+RATE_UNITS = {"flops": "FLOP/s", "bytes": "B/s", "tokens": "tokens/s", "time": "s"}
+# Rows of these flags do not say how fast the work is, so they set no ceiling and win no ranking.
+UNRANKED = frozenset({"dispatch-bound", "cache-resident", "nonlinear"})
+
+
+@dataclass(frozen=True)
+class Rate:
+    """A rate with its interval, per second; `high` belongs to the shortest time."""
+
+    value: float
+    low: float
+    high: float
+    unit: str
+
+
+@dataclass(frozen=True)
+class Fraction:
+    """A share of a ceiling: 1 is all of it. `of` says which ceiling."""
+
+    value: float
+    of: str
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What a machine without a data sheet showed at best.
+
+    Attributes:
+      flops: precision -> FLOP/s of its best matmul.
+      bandwidth: bytes per second of its best STREAM kernel in main memory.
+    """
+
+    flops: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    bandwidth: float | None = None
+
+
+def time(record: Record) -> Median | None:
+    """Median seconds per step with its interval; None for a record without samples."""
+    if record.status != "ok" or not record.samples_s:
+        return None
+    return stats.median(record.samples_s)
+
+
+def rate(record: Record, quantity: str) -> Rate | None:
+    """Work of a kind (`flops`, `bytes`, `tokens`) per second; None where there is none."""
+    amount = record.facts.get("work", {}).get(quantity)
+    step = time(record)
+    if not amount or step is None:
+        return None
+    return Rate(amount / step.value, amount / step.high, amount / step.low, RATE_UNITS[quantity])
+
+
+def headline(record: Record) -> Rate | None:
+    """The rate that a row of this workload is about; None where that is the time itself."""
+    spec = WORKLOADS.get(record.workload)
+    if spec is None or spec.rate == "time" or record.params.get("op") == "latency":
+        return None
+    return rate(record, spec.rate)
+
+
+def flags(record: Record) -> list[str]:
+    """The record's flags (`accel_bench.checks.FLAGS`)."""
+    return list(record.facts.get("flags", []))
+
+
+def ranked(record: Record) -> bool:
+    """Whether the row's rate says how fast the work itself is."""
+    return record.status == "ok" and not UNRANKED & set(flags(record))
+
+
+def machine(record: Record) -> str:
+    """The device that a record was made on, in words: `NVIDIA H100 80GB HBM3 x 8`."""
+    kind = record.target.get("device_kind") or record.target.get("platform", "?")
+    count = record.target.get("num_devices", 1)
+    virtual = " virtual" if record.target.get("virtual") and count > 1 else ""
+    return kind if count == 1 else f"{kind} x {count}{virtual}"
+
+
+def ceilings(records: Iterable[Record]) -> dict[str, Ceilings]:
+    """Machine -> what it showed at best, over its `ok` records of matmul and memory."""
+    flops: dict[str, dict[str, float]] = {}
+    bandwidth: dict[str, float] = {}
+    for record in records:
+        best = headline(record)
+        if best is None or not ranked(record):
+            continue
+        name = machine(record)
+        if record.workload == "matmul" and record.implementation == XLA:
+            of = flops.setdefault(name, {})
+            of[record.precision] = max(best.value, of.get(record.precision, 0.0))
+        elif record.workload == "memory":
+            bandwidth[name] = max(best.value, bandwidth.get(name, 0.0))
+    return {
+        name: Ceilings(flops.get(name, {}), bandwidth.get(name)) for name in {**flops, **bandwidth}
+    }
+
+
+def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction | None:
+    """The row's rate as a share of what its hardware can do; None where that is not known.
+
+    FLOP/s stand against the matmul peak of the row's precision (for a model this is the MFU, by
+    the convention of `facts.work.flops`), bytes per second against main memory's bandwidth.
+    """
+    spec = WORKLOADS.get(record.workload)
+    if spec is None:
+        return None
+    quantity = "bytes" if spec.rate == "bytes" else "flops"
+    if record.workload == "transfer" or "cache-resident" in flags(record):
+        return None
+    value = rate(record, quantity)
+    if value is None:
+        return None
+    chip = chips.CHIPS.get(record.target.get("chip") or "")
+    if chip is None:
+        shown = best.get(machine(record), Ceilings())
+        top = shown.bandwidth if quantity == "bytes" else shown.flops.get(record.precision)
+        of = "best measured triad" if quantity == "bytes" else "best measured matmul"
+        return Fraction(value.value / top, of) if top else None
+    count = record.target["num_chips"]
+    if quantity == "bytes":
+        return Fraction(value.value / (chip.bandwidth_gbs * 1e9 * count), "published bandwidth")
+    peak = chips.peak_flops(chip, record.precision)
+    if peak is None:
+        return None
+    return Fraction(value.value / (peak[0] * count), f"published {peak[1]} peak")
+
+
+def hidden_fraction(record: Record) -> float | None:
+    """Share of the shorter of transfer and compute that the pipeline hid; None where not an overlap.
+
+    (serial - pipelined) / min(transfer, compute): 1 when the shorter one cost nothing, 0 when
+    nothing was gained.
+    """
+    companions = record.facts.get("companions_s", {})
+    step = time(record)
+    names = ("serial", "transfer_only", "compute_only")
+    if step is None or not all(companions.get(name) for name in names):
+        return None
+    serial, transfer, compute = (stats.median(companions[name]).value for name in names)
+    return (serial - step.value) / min(transfer, compute)
+
+
+def label(record: Record) -> str:
+    """The case's parameters in a few words."""
+    return describe(record.params)
+
+
+def by_workload(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Records grouped by workload, in the order in which workloads are listed."""
+    order = [*WORKLOADS, *sorted({r.workload for r in records} - set(WORKLOADS))]
+    groups = {name: [r for r in records if r.workload == name] for name in order}
+    return {name: group for name, group in groups.items() if group}
+
+
+def cache_level(record: Record) -> str | None:
+    """The smallest cache of a CPU that a working set fits: `L1`, ..., or `RAM`; None elsewhere."""
+    working_set = record.facts.get("working_set")
+    caches = record.env.get("cpu", {}).get("caches", {})
+    if working_set is None or not caches or record.target.get("platform") != "cpu":
+        return None
+    # What is there once per core serves each core's share of the work.
+    for level, size in sorted(caches.items()):
+        if working_set <= size:
+            return level
+    return "RAM" if working_set >= 4 * max(caches.values()) else "mixed"

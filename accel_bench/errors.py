@@ -1,0 +1,22 @@
+"""The one exception that means: the request itself was wrong."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class RequestError(Exception):
+    """A request that cannot be carried out as it stands.
+
+    Its text is one line that says what is wrong, what was expected and what to do. The command
+    line prints it and exits with status 2; nothing has been written by then.
+    """
+
+
+def unknown(kind: str, name: str, known: Iterable[str]) -> RequestError:
+    """A `RequestError` for a name that is not in a table, naming the nearest one that is."""
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    hint = f" did you mean {near[0]!r}?" if near else ""
+    return RequestError(f"unknown {kind} {name!r}:{hint} known are {', '.join(known)}")

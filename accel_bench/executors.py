@@ -1,0 +1,165 @@
+"""Who runs the cases: worker processes, or this process itself.
+
+Both are told to `start`, then to `execute` one case after the other, then to `close`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from accel_bench import detect, env, mesh
+from accel_bench.cases import XLA, Case
+from accel_bench.errors import RequestError
+from accel_bench.plan import Plan, worker_environ
+from accel_bench.progress import Progress
+from accel_bench.supervisor import Reply, StartError, Worker, WorkerSpec
+from accel_bench.workdir import Workdir
+
+# After so many failed starts in a row the back end is taken to be broken.
+MAX_FAILED_STARTS = 3
+
+
+class Executor:
+    """Runs cases in worker processes: one for all cases that can share it."""
+
+    def __init__(self, plan: Plan, place: Workdir) -> None:
+        self._plan, self._place = plan, place
+        self._worker: Worker | None = None
+        self._failed_starts = 0
+        self._env: dict[str, Any] = {}
+
+    def start(self, case: Case) -> None:
+        """Starts the worker for a first case.
+
+        Raises:
+          RequestError: the back end says that it cannot be started.
+        """
+        try:
+            self._ensure(self._spec(case))
+        except StartError as error:
+            if error.env:  # it ended in order: what was asked for cannot be had
+                raise RequestError(self._explain(error)) from error
+        if case.implementation == XLA:
+            assert self._worker
+            _check_devices(self._plan, self._worker.target)
+
+    def execute(self, case: Case, progress: Progress) -> Reply:
+        """Runs one case; never raises for what the case does."""
+        config = self._plan.config
+        try:
+            worker = self._ensure(self._spec(case))
+        except StartError as error:
+            return Reply("crashed", self._explain(error), {}, None, self._environment(error))
+        return worker.execute(
+            case,
+            config.seed,
+            config.measure,
+            config.timeout_s,
+            self._place.path / "traces" if config.profile else None,
+            progress.stage,
+        )
+
+    def close(self) -> None:
+        """Ends the worker."""
+        if self._worker:
+            self._worker.close()
+
+    def _ensure(self, spec: WorkerSpec) -> Worker:
+        worker = self._worker
+        if worker and worker.alive and worker.spec == spec:
+            return worker
+        if worker:
+            worker.close()
+            self._worker = None
+        if self._failed_starts >= MAX_FAILED_STARTS:
+            raise StartError(f"the back end failed to start {MAX_FAILED_STARTS} times in a row")
+        worker = Worker(spec, self._place.log)
+        try:
+            worker.wait_ready()
+        except StartError:
+            self._failed_starts += 1
+            raise
+        except BaseException:  # interrupted: leave no process behind
+            worker.kill()
+            raise
+        self._failed_starts = 0
+        self._worker, self._env = worker, worker.env
+        return worker
+
+    def _spec(self, case: Case) -> WorkerSpec:
+        environ = worker_environ(self._plan, case)
+        if case.implementation != XLA:
+            return WorkerSpec("cpu", {}, environ)
+        return WorkerSpec(self._plan.platform, self._plan.axes, environ)
+
+    def _explain(self, error: StartError) -> str:
+        text = str(error)
+        if self._plan.platform == "tpu" and (holders := detect.tpu_holders()):
+            text += f"; the TPU is in use by {', '.join(holders)}"
+        return f"the {self._plan.platform} back end did not start: {text}"
+
+    def _environment(self, error: StartError) -> dict[str, Any]:
+        if not (error.env or self._env):
+            self._env = env.capture()
+        return error.env or self._env
+
+
+class InProcess:
+    """Runs cases in this process, for a caller who holds the accelerator already."""
+
+    def __init__(self, plan: Plan, place: Workdir) -> None:
+        self._plan, self._place = plan, place
+        self._session: Any = None
+        self._env: dict[str, Any] = {}
+
+    def start(self, case: Case) -> None:
+        """Takes the back end that this process has, or starts it.
+
+        Raises:
+          RequestError: it is not the one that was asked for.
+        """
+        del case
+        from accel_bench import execute
+
+        self._env = env.capture()
+        try:
+            self._session = execute.start(self._plan.platform, self._plan.axes)
+        except RuntimeError as error:
+            raise RequestError(f"--isolation=none: {str(error).splitlines()[0]}") from error
+        _check_devices(self._plan, self._session.target)
+
+    def execute(self, case: Case, progress: Progress) -> Reply:
+        """Runs one case; a crash of it is a crash of this process."""
+        from accel_bench import execute
+        from accel_bench.measure import Budget
+
+        config = self._plan.config
+        outcome = execute.execute(
+            self._session,
+            case,
+            config.seed,
+            Budget(**config.measure),
+            self._place.path / "traces" if config.profile else None,
+            progress.stage,
+        )
+        measured = dataclasses.asdict(outcome.measurement)
+        return Reply(outcome.status, outcome.reason, measured, outcome.target, self._env)
+
+    def close(self) -> None:
+        """Nothing to end: the back end is the caller's."""
+
+
+def _check_devices(plan: Plan, target: dict[str, Any]) -> None:
+    """Checks the devices that a back end has against those that were asked for.
+
+    Raises:
+      RequestError: they are others.
+    """
+    attached, wanted = target["attached"], plan.config.fake_devices
+    if wanted and attached != wanted:
+        raise RequestError(
+            f"--fake_devices={wanted}, but the back end has {attached} devices: it was started "
+            "before; use --isolation=process"
+        )
+    mesh.check(plan.config.mesh, attached, f"{plan.platform}: {target['device_kind']}")

@@ -1,0 +1,81 @@
+"""What `python main.py list` shows."""
+
+from __future__ import annotations
+
+from rich import box
+from rich.table import Table
+
+from accel_bench import chips, config_files, detect
+from accel_bench.tables import make_console
+from accel_bench.workloads import WORKLOADS
+
+
+def show(name: str) -> None:
+    """Prints the list of this name: `devices`, `chips`, `workloads` or `configs`."""
+    {
+        "devices": _devices,
+        "chips": _chips,
+        "workloads": _workloads,
+        "configs": _configs,
+    }[name]()
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _devices() -> None:
+    found = detect.attached()
+    table = _table("attached devices", "--device", "what", "usable by jax")
+    for platform in detect.PLATFORMS:
+        if found.counts[platform]:
+            usable = "yes" if found.plugins[platform] else "no: its plugin is not installed"
+            table.add_row(platform, found.name[platform], usable)
+    make_console().print(table)
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:g}"
+
+
+def _chips() -> None:
+    columns = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+    table = _table(
+        "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; - where none is published",
+        "chip", *columns, "GB", "GB/s", "link GB/s", "W", "jax devices", "year", "source",
+    )  # fmt: skip
+    for name, chip in chips.CHIPS.items():
+        link = f"{chip.link_gbs:g} x {chip.links}" if chip.link_gbs else "-"
+        table.add_row(
+            name,
+            *(_number(chip.peaks.get(unit)) for unit in columns),
+            _number(chip.memory_gb),
+            _number(chip.bandwidth_gbs),
+            link,
+            _number(chip.watts),
+            str(chip.devices_per_chip),
+            _number(chip.year),
+            chip.source,
+        )
+    console = make_console()
+    console.print(table)
+    for key, source in chips.SOURCES.items():
+        console.print(f"  {key}  {source}")
+
+
+def _workloads() -> None:
+    table = _table("workloads", "name", "parameters", "what it measures")
+    for name, spec in WORKLOADS.items():
+        fields = [f for f in spec.params.__dataclass_fields__ if f != "overrides"]
+        table.add_row(name, ", ".join(fields), spec.summary)
+    make_console().print(table)
+
+
+def _configs() -> None:
+    table = _table("configs", "--config", "what it runs")
+    for name, path in config_files.known().items():
+        table.add_row(f"configs/{name}.py", config_files.summary(path))
+    make_console().print(table)

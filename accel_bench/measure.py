@@ -1,0 +1,353 @@
+"""Timing: from a workload to raw samples.
+
+The order of things: lower, compile, make the inputs on the device, compute the reference, call for
+the first time, check the result, warm up, choose how many calls make a sample, take samples. Only
+the last is timed for the row, and it runs under a guard that forbids implicit transfers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+
+from accel_bench import program, stats
+from accel_bench.workloads.base import HostCall, HostWorkload, Workload
+
+# A sample is at least this long, and at least so many launches long.
+MIN_SAMPLE_S = 1e-3
+MIN_SAMPLE_LAUNCHES = 20
+MAX_CALLS_PER_SAMPLE = 1 << 16
+# Sampling stops calibrating and starts once two batches in a row agree this well.
+WARM_WITHIN = 0.05
+MAX_WARMUPS = 6
+
+
+class OutOfMemory(Exception):
+    """The case needs more memory than there is; found before it was allocated."""
+
+
+class Invalid(Exception):
+    """The result or the time is not what the workload claims; the text says what is wrong."""
+
+
+class NonFinite(Exception):
+    """The result holds a NaN or an infinity."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When to stop sampling (see `measure` in `accel_bench.config.base`)."""
+
+    target: float
+    max_samples: int
+    max_seconds: float
+    min_samples: int
+
+
+@dataclass
+class Measurement:
+    """What came out; times in seconds, `samples_s` per step."""
+
+    samples_s: list[float] = field(default_factory=list)
+    compile_s: float | None = None
+    first_call_s: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Launch:
+    """What a launch costs on this worker's devices, in seconds.
+
+    Attributes:
+      queued: per launch, when many are enqueued before the last is waited for.
+      blocking: when each is waited for.
+    """
+
+    queued: float
+    blocking: float
+
+
+def launch_cost(device: jax.Device) -> Launch:
+    """Measures what launching a program costs that adds 1 to a scalar; best of a few batches."""
+    increment = jax.jit(lambda x: x + 1)
+    x = increment(jax.device_put(np.float32(0), device)).block_until_ready()
+
+    def batch(wait: bool, count: int = 200) -> float:
+        value = x
+        start = time.perf_counter()
+        for _ in range(count):
+            value = increment(value)
+            if wait:
+                value.block_until_ready()
+        value.block_until_ready()
+        return (time.perf_counter() - start) / count
+
+    batch(False)
+    return Launch(min(batch(False) for _ in range(5)), min(batch(True) for _ in range(5)))
+
+
+def measure(
+    workload: Workload,
+    seed: int,
+    budget: Budget,
+    launch: Launch,
+    available_bytes: int | None,
+    result: Measurement,
+    on_stage: Callable[[str], None] = lambda stage: None,
+    profile: Callable[[Callable[[], Any]], dict[str, Any]] | None = None,
+) -> None:
+    """Times a compiled workload.
+
+    Args:
+      workload: what to time.
+      seed: of its inputs.
+      budget: when to stop.
+      launch: what a launch costs here.
+      available_bytes: memory of one device that is free; None if unknown.
+      result: filled in step by step, so that a case that fails keeps what was learnt before.
+      on_stage: told what is going on, for a person who waits.
+      profile: runs a function under a device trace and returns what it read from it.
+
+    Raises:
+      OutOfMemory, Invalid, NonFinite: see there.
+    """
+    on_stage("compiling")
+    jitted = jax.jit(workload.fn, donate_argnums=workload.donate, keep_unused=True)
+    start = time.perf_counter()
+    lowered = jitted.lower(*workload.inputs)
+    result.facts["lower_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    result.compile_s = time.perf_counter() - start
+
+    sizes = program.memory(compiled)
+    needed = program.needed_bytes(sizes)
+    result.facts["memory"] = {**sizes, "needed": needed}
+    if needed is not None and available_bytes is not None and needed > available_bytes:
+        raise OutOfMemory(_too_big(needed, available_bytes))
+    text = compiled.as_text() or ""
+    if not program.holds(text, workload.holds):
+        raise Invalid("folded: the optimised program no longer holds the operation")
+    result.facts["dot_operands"] = sorted(program.dot_operand_types(text))
+    del text, lowered
+
+    on_stage("making inputs")
+    expected = workload.reference(seed) if workload.reference else None
+    args = jax.block_until_ready(workload.init(seed))
+    on_stage("first call")
+    start = time.perf_counter()
+    out = jax.block_until_ready(compiled(*args))
+    result.first_call_s = time.perf_counter() - start
+    _require_finite(out)
+    if workload.error:
+        error = workload.error(expected, out)
+        result.facts["error"] = error
+        result.facts["max_error"] = workload.max_error
+        if error is not None and not error <= workload.max_error:
+            raise Invalid(
+                f"wrong result: relative error {error:.2g} against float64, where an honest one "
+                f"has at most {workload.max_error:.2g}"
+            )
+    args = workload.feed(args, out)
+    del out
+
+    on_stage("timing")
+    timer = _CompiledTimer(compiled, args, workload)
+    with jax.transfer_guard("disallow"):
+        calls = _calibrate(timer.seconds, launch)
+        result.samples_s = _sample(lambda: timer.seconds(calls), calls * workload.inner, budget)
+        linear_calls = timer.seconds(2 * calls) / timer.seconds(calls)
+    _require_finite(timer.args)
+    result.facts |= {
+        "calls_per_sample": calls,
+        "steps_per_call": workload.inner,
+        "linearity": linear_calls,
+        "drift": stats.drift(result.samples_s),
+    }
+    if profile:
+        on_stage("profiling")
+        result.facts["device_trace"] = profile(lambda: timer.seconds(calls)) | {"calls": calls}
+    if workload.doubled:
+        on_stage("checking the loop")
+        _check_doubled(workload, timer, result)
+
+
+def _too_big(needed: int, available: int) -> str:
+    return f"needs {needed / 2**30:.2f} GiB, {available / 2**30:.2f} GiB are free"
+
+
+class _CompiledTimer:
+    """Calls a compiled function in a row and keeps the state that runs through the calls."""
+
+    def __init__(self, compiled: Callable[..., Any], args: tuple, workload: Workload) -> None:
+        self.compiled, self.args, self.workload = compiled, args, workload
+
+    def seconds(self, calls: int) -> float:
+        """Time of so many calls, to the completion of the last."""
+        compiled, feed, wait = self.compiled, self.workload.feed, self.workload.block_each
+        args = self.args
+        out = None
+        start = time.perf_counter()
+        for _ in range(calls):
+            out = compiled(*args)
+            args = feed(args, out)
+            if wait:
+                jax.block_until_ready(out)
+        jax.block_until_ready(out)
+        elapsed = time.perf_counter() - start
+        self.args = args
+        return elapsed
+
+
+def _calibrate(seconds: Callable[[int], float], launch: Launch) -> int:
+    """Warms up, and returns how many calls make a sample that is long against a launch."""
+    wanted = max(MIN_SAMPLE_S, MIN_SAMPLE_LAUNCHES * launch.blocking)
+    calls = 1
+    previous = seconds(calls)
+    for _ in range(MAX_WARMUPS):
+        # Long calls are warm after one: there is nothing more to amortise.
+        if previous > 0.5:
+            break
+        needed = int(np.ceil(calls * wanted / max(previous, 1e-9)))
+        calls = min(max(calls, needed), MAX_CALLS_PER_SAMPLE)
+        now = seconds(calls)
+        if calls == 1 or now >= wanted:
+            settled = abs(now / max(previous, 1e-9) - 1) < WARM_WITHIN
+            previous = now
+            if settled:
+                break
+        previous = now
+    return calls
+
+
+def _sample(once: Callable[[], float], steps: int, budget: Budget) -> list[float]:
+    """Samples, in seconds per step, until the median is known well enough or time is up."""
+    samples: list[float] = []
+    deadline = time.perf_counter() + budget.max_seconds
+    while len(samples) < budget.max_samples:
+        samples.append(once() / steps)
+        enough = len(samples) >= budget.min_samples
+        # One sample that takes longer than the whole budget is better than none, three than one.
+        if time.perf_counter() > deadline and (enough or len(samples) >= 3):
+            break
+        if enough and stats.median(samples).half_width <= budget.target:
+            break
+    return samples
+
+
+def _check_doubled(workload: Workload, timer: _CompiledTimer, result: Measurement) -> None:
+    """Twice the steps inside the program must take about twice as long."""
+    assert workload.doubled is not None
+    jitted = jax.jit(workload.doubled, donate_argnums=workload.donate, keep_unused=True)
+    twice = _CompiledTimer(jitted.lower(*workload.inputs).compile(), timer.args, workload)
+    calls = max(1, result.facts["calls_per_sample"] // 2)
+    ratio = 0.0
+    for _ in range(3):  # other work on the machine may spoil one comparison
+        twice.seconds(1)
+        double = min(twice.seconds(calls) for _ in range(3))
+        timer.args = twice.args
+        single = min(timer.seconds(calls) for _ in range(3))
+        twice.args = timer.args
+        ratio = double / single
+        if 1.5 < ratio < 2.7:
+            break
+    result.facts["doubling"] = ratio
+    if not ratio > 1.5:
+        raise Invalid(
+            f"hoisted: twice the steps take {ratio:.2f} times as long, so the compiler took work "
+            "out of the loop"
+        )
+
+
+def _require_finite(tree: Any) -> None:
+    for leaf in jax.tree.leaves(tree):
+        if jax.numpy.issubdtype(leaf.dtype, jax.numpy.floating) and not _finite(leaf):
+            raise NonFinite("the result holds a NaN or an infinity")
+
+
+@jax.jit
+def _all_finite(x: jax.Array) -> jax.Array:
+    return jax.numpy.isfinite(x.astype(jax.numpy.float32)).all()
+
+
+def _finite(leaf: jax.Array) -> bool:
+    return bool(_all_finite(leaf))
+
+
+def measure_host(
+    workload: HostWorkload,
+    seed: int,
+    budget: Budget,
+    available_bytes: int | None,
+    result: Measurement,
+    on_stage: Callable[[str], None] = lambda stage: None,
+) -> None:
+    """Times calls that the host drives, each by itself; companions are timed in turn with it.
+
+    Raises:
+      OutOfMemory, Invalid: see there.
+    """
+    if available_bytes is not None and workload.needed_bytes > available_bytes:
+        raise OutOfMemory(_too_big(workload.needed_bytes, available_bytes))
+    on_stage("making inputs")
+    calls = dict(workload.setup(seed))
+    name, main = next(iter(calls.items()))
+    on_stage("first call")
+    start = time.perf_counter()
+    out = main.call(main.prepare())
+    result.first_call_s = time.perf_counter() - start
+    if main.error:
+        error = main.error(out)
+        result.facts |= {"error": error, "max_error": workload.max_error}
+        if not error <= workload.max_error:
+            raise Invalid(f"wrong result of {name}: relative error {error:.2g}")
+    del out
+    on_stage("timing")
+    once = {key: _host_seconds(call, 1) for key, call in calls.items()}
+    repeats = {
+        key: max(1, min(1000, int(np.ceil(MIN_SAMPLE_S / max(s, 1e-9))))) for key, s in once.items()
+    }
+    samples: dict[str, list[float]] = {key: [] for key in calls}
+
+    def interleaved() -> float:
+        for key, call in calls.items():
+            samples[key].append(_host_seconds(call, repeats[key]))
+        return samples[name][-1]
+
+    result.samples_s = _sample(interleaved, 1, budget)
+    result.facts |= {
+        "calls_per_sample": repeats[name],
+        "steps_per_call": 1,
+        "drift": stats.drift(result.samples_s),
+        "companions_s": {key: values for key, values in samples.items() if key != name},
+    }
+
+
+def _host_seconds(call: HostCall, repeats: int) -> float:
+    total = 0.0
+    for _ in range(repeats):
+        argument = call.prepare()
+        start = time.perf_counter()
+        call.call(argument)
+        total += time.perf_counter() - start
+    return total / repeats
+
+
+def available_device_bytes(device: jax.Device) -> int | None:
+    """Free memory of a device: of its own where it says, else of the host for a CPU."""
+    try:
+        memory_stats: Mapping[str, int] = device.memory_stats() or {}
+    except (jax.errors.JaxRuntimeError, NotImplementedError):
+        memory_stats = {}
+    if "bytes_limit" in memory_stats:
+        return memory_stats["bytes_limit"] - memory_stats.get("bytes_in_use", 0)
+    if device.platform == "cpu":
+        from accel_bench.detect import memory_available
+
+        return memory_available()
+    return None

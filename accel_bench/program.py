@@ -1,0 +1,75 @@
+"""What the compiler made of a workload, read from the compiled program."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+# HLO's names of element types, by numpy's.
+HLO_TYPES = {
+    "float64": "f64",
+    "float32": "f32",
+    "bfloat16": "bf16",
+    "float16": "f16",
+    "float8_e4m3fn": "f8e4m3fn",
+    "float8_e5m2": "f8e5m2",
+    "int8": "s8",
+    "int32": "s32",
+}
+
+
+def dot_operand_types(text: str) -> set[str]:
+    """Element types (HLO names) of the operands of every dot and convolution in a program's text.
+
+    Empty where the products are inside library calls that the text does not show.
+    """
+    found: set[str] = set()
+    types: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.endswith("{"):
+            types = {}  # names are unique within a computation only
+        definition = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = (\w+)\[", line)
+        if definition:
+            types[definition[1]] = definition[2]
+        product = re.search(r" (?:dot|convolution)\(([^)]*)\)", line)
+        if product:
+            for operand in product[1].split(","):
+                typed = re.match(r"\s*(\w+)\[", operand)
+                name = operand.strip().split(" ")[-1].lstrip("%")
+                found.add(typed[1] if typed else types.get(name, "?"))
+    return found - {"?"}
+
+
+def holds(text: str, patterns: tuple[str, ...]) -> bool:
+    """Whether one of the regular expressions is found in the program's text."""
+    return not patterns or any(re.search(pattern, text) for pattern in patterns)
+
+
+def memory(compiled: Any) -> dict[str, int | None]:
+    """Bytes per device of arguments, outputs, temporaries and aliased buffers; None if unknown.
+
+    Back ends report nothing, zeros or -1 where they do not know.
+    """
+    try:
+        analysis = compiled.memory_analysis()
+    except NotImplementedError:
+        analysis = None
+    fields = {
+        "arguments": "argument_size_in_bytes",
+        "outputs": "output_size_in_bytes",
+        "temporaries": "temp_size_in_bytes",
+        "aliased": "alias_size_in_bytes",
+    }
+    sizes = {name: getattr(analysis, attribute, None) for name, attribute in fields.items()}
+    sizes = {name: None if size is None or size < 0 else int(size) for name, size in sizes.items()}
+    if not sizes["arguments"]:  # a program without arguments is none of ours
+        return dict.fromkeys(sizes)
+    return sizes
+
+
+def needed_bytes(sizes: dict[str, int | None]) -> int | None:
+    """Memory one device needs to run the program; None if unknown."""
+    if any(size is None for size in sizes.values()):
+        return None
+    known = {name: size or 0 for name, size in sizes.items()}
+    return known["arguments"] + known["outputs"] + known["temporaries"] - known["aliased"]

@@ -1,0 +1,92 @@
+"""What a person sees while a run goes on. Quiet where standard error is no terminal."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Protocol
+
+from accel_bench.cases import Case
+from accel_bench.record import Record
+
+
+class Progress(Protocol):
+    """Is told how a run goes."""
+
+    def begin(self, path: Path, todo: int, have: int, problems: list[str]) -> None:
+        """The run starts: so many cases to do, so many had already."""
+
+    def case(self, case: Case) -> None:
+        """A case starts."""
+
+    def stage(self, text: str) -> None:
+        """The case does this now."""
+
+    def done(self, case: Case, record: Record) -> None:
+        """The case has ended."""
+
+    def end(self) -> None:
+        """The run is over, or broke off."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def begin(self, path: Path, todo: int, have: int, problems: list[str]) -> None: ...
+    def case(self, case: Case) -> None: ...
+    def stage(self, text: str) -> None: ...
+    def done(self, case: Case, record: Record) -> None: ...
+    def end(self) -> None: ...
+
+
+class Terminal(Silent):
+    """Says where the records go and, on a terminal, shows a bar with the case and the time left."""
+
+    def __init__(self, choice: str) -> None:
+        """Takes the sentence that says what is measured on."""
+        self._choice = choice
+        self._bar = None
+        self._label = ""
+
+    def begin(self, path: Path, todo: int, have: int, problems: list[str]) -> None:
+        for problem in problems:
+            print(problem, file=sys.stderr)
+        if have and not todo:
+            print(f"nothing to do: all {have} cases have a record in {path}", file=sys.stderr)
+            return
+        earlier = f", {have} already there" if have else ""
+        print(f"{self._choice}\n{todo} cases to run{earlier}, records in {path}", file=sys.stderr)
+        if not sys.stderr.isatty():
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+        from rich.progress import Progress as Bar
+
+        self._bar = Bar(
+            MofNCompleteColumn(),
+            BarColumn(bar_width=24),
+            TimeRemainingColumn(),
+            TextColumn("{task.description}", markup=False),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._bar.add_task("starting", total=todo)
+        self._bar.start()
+
+    def case(self, case: Case) -> None:
+        self._label = case.label
+        self.stage("")
+
+    def stage(self, text: str) -> None:
+        if self._bar:
+            label = f"{self._label}: {text}" if text else self._label
+            self._bar.update(self._task, description=label)
+
+    def done(self, case: Case, record: Record) -> None:
+        if self._bar:
+            self._bar.advance(self._task)
+
+    def end(self) -> None:
+        if self._bar:
+            self._bar.stop()
+            self._bar = None

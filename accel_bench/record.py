@@ -1,0 +1,173 @@
+"""The record: one line of strict JSON per case, and the file of them.
+
+Raw samples and facts are kept; rates and percentiles are derived later (`accel_bench.derive`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SCHEMA_VERSION = 1
+FILE_NAME = "records.jsonl"
+STATUSES = (
+    "ok",
+    "unsupported",
+    "skipped",
+    "oom",
+    "oom_compile",
+    "timeout",
+    "crashed",
+    "nonfinite",
+    "invalid",
+    "failed",
+)
+# A row of this status means that something went wrong, not only that something is not to be had.
+FAILURES = frozenset(STATUSES) - {"ok", "unsupported", "skipped"}
+
+
+@dataclass
+class Record:
+    """What became of one case.
+
+    Attributes:
+      run_id: of the process that wrote it.
+      config_hash: `accel_bench.config.config_hash` of the experiment.
+      workload, params, precision, implementation: the case.
+      mesh: axis -> size; empty for one device.
+      target: where it ran: kind (`measured` or `compiled`), platform, device_kind, chip (a name in
+        the chip table or None), num_devices, num_chips (None where the chip is unknown), attached.
+      status: one of `STATUSES`; everything but `ok` has a `reason` that a person can act on.
+      samples_s: seconds per step, one entry per sample; empty where nothing was measured.
+      compile_s, first_call_s: seconds to compile, and for the first call after it.
+      facts: what else is known: analytic work, error, memory, flags (see docs/records.md).
+      env: versions, machine and settings, captured when the worker started.
+    """
+
+    run_id: str
+    config_hash: str
+    workload: str
+    params: Mapping[str, Any]
+    precision: str
+    mesh: Mapping[str, int]
+    target: Mapping[str, Any]
+    status: str
+    env: Mapping[str, Any]
+    reason: str | None = None
+    implementation: str = "xla"
+    samples_s: list[float] = field(default_factory=list)
+    compile_s: float | None = None
+    first_call_s: float | None = None
+    facts: dict[str, Any] = field(default_factory=dict)
+    schema_version: int = SCHEMA_VERSION
+
+    def __post_init__(self) -> None:
+        if self.status not in STATUSES:
+            raise ValueError(f"status {self.status!r} is none of {', '.join(STATUSES)}")
+        if self.status != "ok" and not self.reason:
+            raise ValueError(f"a record with status {self.status} needs a reason")
+        if not self.env:
+            raise ValueError("a record needs the environment it was made in")
+
+
+def strict(value: Any) -> Any:
+    """The value with infinities and NaN as None: strict JSON knows neither."""
+    if isinstance(value, Mapping):
+        return {str(key): strict(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [strict(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def to_line(record: Record) -> str:
+    """The record as one line of JSON, without the line's end."""
+    return json.dumps(strict(dataclasses.asdict(record)), allow_nan=False)
+
+
+def from_dict(plain: Mapping[str, Any]) -> Record:
+    """The record that a line holds. Fields that this version does not know are left out.
+
+    Raises:
+      ValueError: it is not a record.
+    """
+    if not isinstance(plain, Mapping):
+        raise ValueError("not a JSON object")
+    known = {f.name for f in dataclasses.fields(Record)}
+    try:
+        return Record(**{key: value for key, value in plain.items() if key in known})
+    except TypeError as error:
+        raise ValueError(str(error).replace("Record.__init__() ", "")) from error
+
+
+@dataclass(frozen=True)
+class ReadResult:
+    """Records of a file, what could not be read, and where the last whole line ends.
+
+    Attributes:
+      records: in the file's order.
+      problems: one line of text for each line that is not a record.
+      good_bytes: offset behind the last whole line.
+    """
+
+    records: list[Record]
+    problems: list[str]
+    good_bytes: int
+
+
+def read(path: Path) -> ReadResult:
+    """Reads a file of records; a line that is none is named and does not stop the rest.
+
+    Raises:
+      OSError: the file cannot be read.
+    """
+    data = path.read_bytes()
+    records, problems = [], []
+    good_bytes = data.rfind(b"\n") + 1
+    for number, line in enumerate(data[:good_bytes].splitlines(), start=1):
+        try:
+            records.append(from_dict(json.loads(line)))
+        except (ValueError, RecursionError) as error:
+            problems.append(f"{path}:{number}: not a record: {error}")
+    if good_bytes != len(data):
+        problems.append(f"{path}: the last line is torn: the run was stopped while writing it")
+    return ReadResult(records, problems, good_bytes)
+
+
+class Journal:
+    """Appends records to a file, each one whole and on the disk before the next case starts."""
+
+    def __init__(self, path: Path, good_bytes: int = 0) -> None:
+        """Opens the file for appending and cuts off what stands behind `good_bytes`."""
+        # Unbuffered, so that a write that found no room leaves nothing behind to be tried again.
+        self._file = path.open("ab", buffering=0)
+        self._file.truncate(good_bytes)
+        self._size = good_bytes
+
+    def append(self, record: Record) -> None:
+        """Writes one line.
+
+        Raises:
+          OSError: it could not be written (a full disk); the file is as it was before.
+        """
+        line = to_line(record).encode() + b"\n"
+        written = 0
+        try:
+            while written < len(line):
+                written += self._file.write(line[written:]) or 0
+            os.fsync(self._file.fileno())
+        except OSError:
+            self._file.truncate(self._size)
+            raise
+        self._size += len(line)
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()

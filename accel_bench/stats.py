@@ -1,0 +1,57 @@
+"""Statistics of timing samples: robust ones, since timings have long tails and no normal law."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+
+@dataclass(frozen=True)
+class Median:
+    """A median with its confidence interval, in the unit of the samples."""
+
+    value: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the interval's width as a fraction of the median."""
+        return (self.high - self.low) / 2 / self.value if self.value else float("inf")
+
+
+def median(samples: Sequence[float], confidence: float = 0.95) -> Median:
+    """The median and its distribution-free confidence interval.
+
+    The interval's ends are order statistics: the number of samples below the true median is
+    binomial with p = 1/2. With too few samples for the confidence (under 6 for 95 %) the interval
+    is the whole range.
+
+    Raises:
+      ValueError: there are no samples.
+    """
+    if not len(samples):
+        raise ValueError("no samples")
+    ordered = np.sort(np.asarray(samples, np.float64))
+    count = len(ordered)
+    # Largest rank such that P(fewer than rank samples lie below the median) <= (1 - confidence)/2.
+    ranks = np.arange(count // 2 + 1)
+    rank = int(np.sum(special.bdtr(ranks, count, 0.5) <= (1 - confidence) / 2))
+    low = ordered[max(rank - 1, 0)]
+    high = ordered[min(count - rank, count - 1)]
+    return Median(float(np.median(ordered)), float(low), float(high))
+
+
+def drift(samples: Sequence[float]) -> float:
+    """Relative change of the median from the first third of the samples to the last third.
+
+    0 for fewer than nine samples: three a side say nothing.
+    """
+    third = len(samples) // 3
+    if third < 3:
+        return 0.0
+    first, last = np.median(samples[:third]), np.median(samples[-third:])
+    return float(last / first - 1)

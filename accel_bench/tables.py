@@ -1,0 +1,156 @@
+"""Tables of a run for the terminal: one for each workload, and under it what matters most."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from accel_bench import derive, findings, units
+from accel_bench.cases import XLA
+from accel_bench.derive import Ceilings
+from accel_bench.record import FAILURES, Record
+from accel_bench.workloads import WORKLOADS
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A column, shown where at least one row has something in it."""
+
+    title: str
+    cell: Callable[[Record, Mapping[str, Ceilings]], str]
+    right: bool = True
+
+
+def _time(record: Record, best: Mapping[str, Ceilings]) -> str:
+    step = derive.time(record)
+    return units.seconds(step.value) if step else ""
+
+
+def _interval(record: Record, best: Mapping[str, Ceilings]) -> str:
+    step = derive.time(record)
+    return f"±{units.percent(step.half_width)}" if step else ""
+
+
+def _rate(record: Record, best: Mapping[str, Ceilings]) -> str:
+    rate = derive.headline(record)
+    return units.quantity(rate.value, rate.unit) if rate else ""
+
+
+def _model_flops(record: Record, best: Mapping[str, Ceilings]) -> str:
+    if WORKLOADS.get(record.workload) is None or WORKLOADS[record.workload].rate != "tokens":
+        return ""
+    rate = derive.rate(record, "flops")
+    return units.quantity(rate.value, rate.unit) if rate else ""
+
+
+def _fraction(record: Record, best: Mapping[str, Ceilings]) -> str:
+    share = derive.fraction_of_peak(record, best)
+    return units.percent(share.value) if share else ""
+
+
+def _error(record: Record, best: Mapping[str, Ceilings]) -> str:
+    error = record.facts.get("error")
+    return f"{error:.1e}" if error is not None and record.status == "ok" else ""
+
+
+def _status(record: Record, best: Mapping[str, Ceilings]) -> str:
+    return record.status
+
+
+def _note(record: Record, best: Mapping[str, Ceilings]) -> str:
+    notes = derive.flags(record) if record.status == "ok" else [record.reason or ""]
+    hidden = derive.hidden_fraction(record)
+    if hidden is not None:
+        notes.append(f"{units.percent(hidden)} hidden")
+    if record.facts.get("host_and_device_share_memory") and record.status == "ok":
+        notes.append("within main memory")
+    trace = record.facts.get("device_trace")
+    if trace:
+        calls = trace.get("calls", 1) * record.facts.get("steps_per_call", 1)
+        device = trace.get("device_s")
+        notes.append(
+            f"device {units.seconds(device / calls)}" if device else trace.get("reason", "")
+        )
+    return ", ".join(notes)
+
+
+def _by(record: Record, best: Mapping[str, Ceilings]) -> str:
+    return "" if record.implementation == XLA else record.implementation
+
+
+def _precision(record: Record, best: Mapping[str, Ceilings]) -> str:
+    spec = WORKLOADS.get(record.workload)
+    return record.precision if spec is None or spec.uses_precision else ""
+
+
+def _level(record: Record, best: Mapping[str, Ceilings]) -> str:
+    return derive.cache_level(record) or ""
+
+
+COLUMNS = (
+    _Column("case", lambda record, best: derive.label(record), right=False),
+    _Column("precision", _precision, right=False),
+    _Column("library", _by, right=False),
+    _Column("level", _level, right=False),
+    _Column("time", _time),
+    _Column("95 %", _interval),
+    _Column("rate", _rate),
+    _Column("model FLOP/s", _model_flops),
+    _Column("of peak", _fraction),
+    _Column("rel. error", _error),
+    _Column("status", _status, right=False),
+    _Column("note", _note, right=False),
+)
+
+
+def _table(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Table:
+    cells = [[column.cell(record, best) for column in COLUMNS] for record in records]
+    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
+    table = Table(title=_title(name, records, best), title_justify="left", box=box.SIMPLE_HEAD)
+    for i in shown:
+        column = COLUMNS[i]
+        last = column.title == "note"
+        table.add_column(
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not last and column.title != "case",
+            overflow="fold",
+        )
+    for record, row in zip(records, cells, strict=True):
+        style = "red" if record.status in FAILURES else "dim" if record.status != "ok" else ""
+        # Text, not markup: a record may hold any string.
+        table.add_row(*(Text(row[i], style=style) for i in shown))
+    return table
+
+
+def _title(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Text:
+    of = {share.of for r in records if (share := derive.fraction_of_peak(r, best))}
+    peak = f"; peak: {', '.join(sorted(of))}" if of else ""
+    return Text(f"{name} (measured{peak})", style="bold")
+
+
+def print_run(records: Sequence[Record], console: Console | None = None) -> None:
+    """Prints a run's records: machine, a table for each workload, findings, and what went wrong."""
+    console = console or make_console()
+    best = derive.ceilings(records)
+    for name in dict.fromkeys(derive.machine(r) for r in records if r.target.get("device_kind")):
+        console.print(Text(name, style="bold"))
+    for name, group in derive.by_workload(records).items():
+        console.print(_table(name, group, best))
+        for line in findings.of_workload(name, group, best):
+            console.print(Text(f"  {line}"), soft_wrap=True)
+    counts: dict[str, int] = {}
+    for record in records:
+        counts[record.status] = counts.get(record.status, 0) + 1
+    console.print(Text("\n" + ", ".join(f"{count} {status}" for status, count in counts.items())))
+
+
+def make_console() -> Console:
+    """Standard output; wide enough for a table where it is no terminal."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=200)

@@ -1,0 +1,182 @@
+"""The working directory of a run: its config, its records, its log, and who may write there.
+
+config.json      the resolved config; `run --config=DIR/config.json` repeats the run
+records.jsonl    one line per finished case
+worker.log       what libraries printed
+traces/          device traces (`--profile`)
+.lock            held while a run writes; the file itself stays
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+from pathlib import Path
+from typing import IO
+
+import ml_collections
+
+from accel_bench import config as configs
+from accel_bench import record
+from accel_bench.errors import RequestError
+from accel_bench.record import Journal, ReadResult, Record
+
+CONFIG_NAME = "config.json"
+LOG_NAME = "worker.log"
+LOCK_NAME = ".lock"
+
+
+def default_path(config: ml_collections.ConfigDict) -> Path:
+    """`runs/DATE-TIME-NAME-HASH` below the current directory."""
+    now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
+    return Path("runs") / f"{now}-{config.name}-{configs.config_hash(config)}"
+
+
+class Workdir:
+    """An opened working directory that this run alone writes to.
+
+    Attributes:
+      path: the directory.
+      earlier: records that were there before.
+      problems: lines of the records file that could not be read.
+    """
+
+    def __init__(self, path: Path, config: ml_collections.ConfigDict, resume: bool) -> None:
+        """Opens the directory, creating it where it is not there.
+
+        Args:
+          path: the directory.
+          config: the resolved experiment.
+          resume: whether to carry on where records are there already.
+
+        Raises:
+          RequestError: it holds records and `resume` is not set, holds those of another
+            experiment, is in use, or cannot be written. What was there is unchanged.
+        """
+        self.path = path
+        self._created = [p for p in (path, *path.parents) if not p.exists()]
+        found = self._read(resume, config)
+        self.earlier: list[Record] = found.records
+        self.problems = found.problems
+        self._files: list[IO | Journal] = []
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._new_files = [
+                p for p in (path / name for name in (CONFIG_NAME, record.FILE_NAME, LOG_NAME, LOCK_NAME))
+                if not p.exists()
+            ]  # fmt: skip
+            self._lock()
+            self.log: IO[bytes] = (path / LOG_NAME).open("ab+")
+            self._files.append(self.log)
+            if not self.earlier:
+                configs.write_json(config, path / CONFIG_NAME)
+            self.journal = Journal(path / record.FILE_NAME, found.good_bytes)
+            self._files.append(self.journal)
+        except OSError as error:
+            self.discard()
+            raise RequestError(
+                f"cannot write to --workdir={path}: {error.strerror or error}; choose another one"
+            ) from error
+
+    def _read(self, resume: bool, config: ml_collections.ConfigDict) -> ReadResult:
+        file = self.path / record.FILE_NAME
+        try:
+            if not file.exists() or not file.stat().st_size:
+                return ReadResult([], [], 0)
+            found = record.read(file)
+        except OSError as error:
+            raise RequestError(
+                f"cannot read --workdir={self.path}: {error.strerror or error}"
+            ) from error
+        wanted = configs.config_hash(config)
+        others = [r for r in found.records if r.config_hash != wanted]
+        if others:
+            raise RequestError(
+                f"--workdir={self.path} holds {len(others)} records of another experiment "
+                f"({self._difference(config)}): choose another --workdir"
+            )
+        if not resume:
+            raise RequestError(
+                f"--workdir={self.path} holds {len(found.records)} records already: add --resume "
+                "to carry on there, or choose another --workdir"
+            )
+        return found
+
+    def _difference(self, config: ml_collections.ConfigDict) -> str:
+        with contextlib.suppress(RequestError):
+            held = configs.experiment(configs.read_json(self.path / CONFIG_NAME))
+            lines = configs.differing_fields(held, configs.experiment(config))
+            if lines:
+                more = f" and {len(lines) - 1} more" if len(lines) > 1 else ""
+                return f"{lines[0]}{more}"
+        return "its config is not there to compare"
+
+    def _lock(self) -> None:
+        try:
+            import fcntl
+        except ImportError:  # not on Windows; two runs in one directory are on the user there
+            return
+        lock = (self.path / LOCK_NAME).open("w")
+        self._files.append(lock)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            self._files.clear()
+            raise RequestError(
+                f"another run is writing to --workdir={self.path}: wait for it, or choose another"
+            ) from error
+
+    def close(self) -> None:
+        """Closes the files; the lock goes with them."""
+        for file in self._files:
+            file.close()
+        self._files.clear()
+
+    def discard(self) -> None:
+        """Removes what this run has put there, where that is nothing but empty files."""
+        with contextlib.suppress(OSError):
+            self.close()
+            if not self.earlier:
+                for file in self._new_files:
+                    file.unlink(missing_ok=True)
+                for directory in self._created:
+                    directory.rmdir()
+
+
+def find_config(path: Path) -> ml_collections.ConfigDict:
+    """The config that a run left in its working directory.
+
+    Raises:
+      RequestError: there is none.
+    """
+    if not (path / CONFIG_NAME).is_file():
+        raise RequestError(
+            f"--resume needs a run to resume, but there is no {CONFIG_NAME} in --workdir={path}"
+        )
+    return configs.read_json(path / CONFIG_NAME)
+
+
+def read_records(path: Path) -> ReadResult:
+    """Records of a working directory or of a records file.
+
+    Raises:
+      RequestError: there are none to read.
+    """
+    file = path / record.FILE_NAME if path.is_dir() else path
+    try:
+        return record.read(file)
+    except OSError as error:
+        raise RequestError(
+            f"cannot read records from {path}: {error.strerror or error}; give a workdir of a run"
+        ) from error
+
+
+def plain_config(path: Path) -> dict | None:
+    """The plain config beside the records at `path`; None where there is none to read."""
+    file = (path if path.is_dir() else path.parent) / CONFIG_NAME
+    try:
+        return json.loads(file.read_text())
+    except (OSError, ValueError):
+        return None

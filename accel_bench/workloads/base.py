@@ -1,0 +1,135 @@
+"""What a workload is to the code that measures or compiles it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import numpy as np
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+
+class UnsupportedCase(Exception):
+    """The case cannot be done on this back end; the text says why, for the row's reason."""
+
+
+def keep_arguments(args: tuple, out: Any) -> tuple:
+    """The next call's arguments are this call's: nothing is fed back."""
+    del out
+    return args
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A pure function that is jit-compiled, its abstract inputs and its analytic cost.
+
+    A call of `fn` does `inner` steps; everything else speaks of one step.
+
+    Attributes:
+      fn: the pure function.
+      inputs: its arguments as `jax.ShapeDtypeStruct`s with shardings.
+      init: makes real arguments like `inputs` from a seed, the same on every back end.
+      work: what one step does, over all devices: `flops`, `bytes`, `tokens`.
+      donate: numbers of arguments whose buffers the call may reuse.
+      feed: from one call's arguments and result to the next call's arguments. Donated arguments
+        must be replaced there.
+      inner: steps inside one call.
+      doubled: the same function with twice the steps, where there are inner steps. It must take
+        twice as long, else the compiler took work out of the loop.
+      block_each: whether each call is waited for before the next one starts.
+      reference: from a seed to whatever `error` compares the first result with, in float64.
+      error: relative error of the first call's result against that; None where there is no
+        reference (`facts.unchecked` says why).
+      max_error: largest error of an honest result.
+      holds: regular expressions; one of them must be found in the optimised program.
+      working_set: bytes that one step goes through, where it matters if they fit a cache.
+      facts: goes into the record as it is.
+    """
+
+    fn: Callable[..., Any]
+    inputs: tuple
+    init: Callable[[int], tuple]
+    work: Mapping[str, float]
+    donate: tuple[int, ...] = ()
+    feed: Callable[[tuple, Any], tuple] = keep_arguments
+    inner: int = 1
+    doubled: Callable[..., Any] | None = None
+    block_each: bool = False
+    reference: Callable[[int], Any] | None = None
+    error: Callable[[Any, Any], float | None] | None = None
+    max_error: float = 0.0
+    holds: tuple[str, ...] = ()
+    working_set: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostWorkload:
+    """Work that the host drives and that is no single compiled program: a transfer, a library.
+
+    Attributes:
+      setup: makes the inputs and returns the calls to time, by name. The first is the one the row
+        is about; the others are timed in turn with it, and their samples stand beside it in
+        `facts.companions_s`.
+      work: what one call of the first does.
+      needed_bytes: memory that the inputs and results take.
+      error: after `setup`, checks a result of the first call; relative error.
+      max_error: largest error of an honest result.
+      facts: goes into the record as it is.
+    """
+
+    setup: Callable[[int], Mapping[str, HostCall]]
+    work: Mapping[str, float]
+    needed_bytes: int
+    max_error: float = 0.0
+    working_set: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class HostCall:
+    """One thing to time.
+
+    Attributes:
+      call: does it, and returns when it is done.
+      prepare: makes the call's argument, outside the clock.
+      error: relative error of a result.
+    """
+
+    call: Callable[[Any], Any]
+    prepare: Callable[[], Any] = lambda: None
+    error: Callable[[Any], float] | None = None
+
+
+def make_mesh(devices: Sequence[jax.Device], axes: Mapping[str, int]) -> Mesh:
+    """A mesh over all the devices given, or over the first one where there are no axes.
+
+    The axis types are Auto: the programs are written without shardings and XLA's partitioner
+    propagates those of the inputs.
+    """
+    names = tuple(axes) or ("device",)
+    grid = np.asarray(devices if axes else devices[:1], dtype=object)
+    grid = grid.reshape(tuple(axes.values()) or (1,))
+    return Mesh(grid, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def sharding(mesh: Mesh, *dims: str | tuple[str, ...] | None) -> NamedSharding:
+    """A sharding whose dimensions lie along these axes; an axis the mesh lacks shards nothing."""
+
+    def present(dim: str | tuple[str, ...] | None) -> Any:
+        if isinstance(dim, tuple):
+            return tuple(axis for axis in dim if axis in mesh.axis_names) or None
+        return dim if dim in mesh.axis_names else None
+
+    return NamedSharding(mesh, PartitionSpec(*(present(dim) for dim in dims)))
+
+
+def relative_error(result: np.ndarray, reference: np.ndarray) -> float:
+    """Frobenius norm of the difference over that of the reference, in float64.
+
+    NaN where the result holds one, so that it is never taken for a small error.
+    """
+    difference = np.asarray(result, np.float64) - reference
+    return float(np.linalg.norm(difference) / np.linalg.norm(reference))

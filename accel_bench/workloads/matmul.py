@@ -1,0 +1,157 @@
+"""Matrix products: the operation that accelerators are built for."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.sharding import Mesh
+
+from accel_bench.precision import Precision, lookup
+from accel_bench.workloads.base import UnsupportedCase, Workload, relative_error, sharding
+from accel_bench.workloads.params import Matmul
+
+# int8 operands stand for normally distributed values up to this many standard deviations.
+INT8_RANGE = 5.0
+_CHECKED_BATCHES, _CHECKED_ROWS = 4, 48
+
+
+def flops(batch: int, m: int, k: int, n: int) -> int:
+    """2 m k n for each product: one multiplication and one addition a term."""
+    return 2 * batch * m * k * n
+
+
+def traffic_bytes(batch: int, m: int, k: int, n: int, entry: Precision) -> int:
+    """Bytes of both operands and the result, each moved once."""
+    item, out = jnp.dtype(entry.storage).itemsize, jnp.dtype(entry.output).itemsize
+    return batch * ((m * k + k * n) * item + m * n * out)
+
+
+def store(x: jax.Array, entry: Precision) -> jax.Array:
+    """fp32 values as the precision stores them."""
+    if entry.quantised:
+        scaled = jnp.round(x * (127 / INT8_RANGE))
+        return jnp.clip(scaled, -127, 127).astype(entry.storage)
+    return x.astype(entry.storage)
+
+
+def dot_precision(name: str | None) -> lax.Precision | lax.DotAlgorithmPreset | None:
+    """The precision table's `dot` as the object that jax takes."""
+    if name is None:
+        return None
+    return lax.DotAlgorithmPreset[name] if name.isupper() else lax.Precision[name.upper()]
+
+
+def multiply(a: jax.Array, b: jax.Array, entry: Precision) -> jax.Array:
+    """(b,m,k) x (b,k,n) or (m,k) x (k,n), in the precision's compute, sum and output types."""
+    batch = tuple(range(a.ndim - 2))
+    product = lax.dot_general(
+        a.astype(entry.compute),
+        b.astype(entry.compute),
+        (((a.ndim - 1,), (b.ndim - 2,)), (batch, batch)),
+        precision=dot_precision(entry.dot),
+        preferred_element_type=jnp.dtype(entry.accumulate),
+    )
+    return product.astype(entry.output)
+
+
+def build(params: Matmul, precision: str, mesh: Mesh) -> Workload:
+    """A product of two matrices of normally distributed numbers.
+
+    The mesh axis `data` divides m (or the batch), `fsdp` divides k, `model` divides n.
+
+    Raises:
+      UnsupportedCase: the back end has no such precision.
+    """
+    entry = lookup(precision)
+    batch, m, k, n = params.sizes
+    lead = (batch,) if batch > 1 else ()
+    rows = ("data", None) if batch > 1 else ("data",)
+    shapes = ((*lead, m, k), (*lead, k, n))
+    a_sharding = sharding(mesh, *rows, "fsdp")
+    b_sharding = sharding(mesh, *(("data",) if batch > 1 else ()), "fsdp", "model")
+
+    def matmul(a, b):
+        return multiply(a, b, entry)
+
+    def values(seed: int) -> tuple[jax.Array, jax.Array]:
+        key_a, key_b = jax.random.split(jax.random.key(seed))
+        return jax.random.normal(key_a, shapes[0]), jax.random.normal(key_b, shapes[1])
+
+    def init(seed: int) -> tuple[jax.Array, jax.Array]:
+        # One after the other, so that the fp32 values of only one operand exist at a time.
+        make = (
+            jax.jit(lambda s, i=i: store(values(s)[i], entry), out_shardings=place)
+            for i, place in enumerate((a_sharding, b_sharding))
+        )
+        a, b = (jax.block_until_ready(f(seed)) for f in make)
+        return a, b
+
+    picks = _picks(batch, m, n)
+
+    def reference(seed: int) -> np.ndarray:
+        a = np.asarray(jax.jit(lambda s: _take(values(s)[0], picks, rows=True))(seed), np.float64)
+        b = np.asarray(jax.jit(lambda s: _take(values(s)[1], picks, rows=False))(seed), np.float64)
+        return a @ b
+
+    def error(expected: np.ndarray, result: jax.Array) -> float:
+        part = _take(_take(result, picks, rows=True), picks, rows=False, chosen_batches=True)
+        scale = (INT8_RANGE / 127) ** 2 if entry.quantised else 1.0
+        return relative_error(np.asarray(part.astype(jnp.float32), np.float64) * scale, expected)
+
+    dtype = jnp.dtype(entry.storage)
+    workload = Workload(
+        fn=matmul,
+        inputs=(
+            jax.ShapeDtypeStruct(shapes[0], dtype, sharding=a_sharding),
+            jax.ShapeDtypeStruct(shapes[1], dtype, sharding=b_sharding),
+        ),
+        init=init,
+        work={
+            "flops": flops(batch, m, k, n),
+            "bytes": traffic_bytes(batch, m, k, n, entry),
+        },
+        reference=reference,
+        error=error,
+        max_error=entry.max_error,
+        holds=(r"\bdot\(", r"\bconvolution\(", r"custom-call", r"__triton", r"__ynn"),
+        facts={
+            "inputs": {"distribution": "normal(0, 1)", "checked": "sampled rows and columns"},
+            "compute_dtype": entry.compute,
+        },
+    )
+    _require_supported(workload, precision)
+    return workload
+
+
+def _require_supported(workload: Workload, precision: str) -> None:
+    """Tracing alone tells a dot algorithm that the back end does not have."""
+    try:
+        jax.jit(workload.fn).lower(*workload.inputs)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise UnsupportedCase(f"{precision}: {str(error).splitlines()[0]}") from error
+
+
+def _picks(batch: int, m: int, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Batches, rows and columns to check: one from each of equally large blocks."""
+
+    def pick(length: int, count: int) -> np.ndarray:
+        rng = np.random.default_rng(length)
+        edges = np.linspace(0, length, min(count, length) + 1).astype(int)
+        return rng.integers(edges[:-1], edges[1:])
+
+    return pick(batch, _CHECKED_BATCHES), pick(m, _CHECKED_ROWS), pick(n, _CHECKED_ROWS)
+
+
+def _take(
+    x: jax.Array,
+    picks: tuple[np.ndarray, np.ndarray, np.ndarray],
+    *,
+    rows: bool,
+    chosen_batches: bool = False,
+) -> jax.Array:
+    batches, m_rows, n_columns = picks
+    if x.ndim == 3 and not chosen_batches:
+        x = x[batches]
+    return x[..., m_rows, :] if rows else x[..., :, n_columns]

@@ -1,0 +1,1 @@
+"""One small file per study; each says what differs from `accel_bench.config.base`."""

@@ -1,0 +1,46 @@
+"""Measures JAX programs on the accelerator that is attached, and compares runs.
+
+  python main.py                              measure this machine (same as: run)
+  python main.py run --config=configs/matmul.py --precision=fp32,bf16
+  python main.py run --resume --workdir=DIR   carry on where a stopped run ended
+  python main.py compare DIR DIR              two runs side by side
+  python main.py list [devices|chips|workloads|configs]
+
+Exit status: 0 all is well; 1 a case failed; 2 the request was wrong.
+"""
+
+import sys
+
+from absl import app, flags
+from ml_collections import config_flags
+
+from accel_bench import cli
+
+config_flags.DEFINE_config_file(
+    "config", None, "Experiment: a file in configs/, or a run's config.json. Any field can be "
+    "set, as in --config.seed=1.",
+)  # fmt: skip
+flags.DEFINE_enum(
+    "device", None, ["auto", "cpu", "gpu", "tpu"],
+    "What to measure on. auto (the default) takes the best that is attached and says which.",
+)  # fmt: skip
+flags.DEFINE_string("precision", None, "Comma-separated precisions, such as fp32,bf16,int8.")
+flags.DEFINE_string("mesh", None, "Named axes and sizes, such as data:4,model:2.")
+flags.DEFINE_integer("fake_devices", None, "So many virtual CPU devices.", lower_bound=1)
+flags.DEFINE_string("workdir", None, "Where records go; by default a new folder below runs/.")
+flags.DEFINE_bool("resume", False, "Carry on in --workdir: finish the rest, repeat nothing.")
+flags.DEFINE_bool("strict", False, "Exit with 1 also where a row is unsupported or skipped.")
+flags.DEFINE_float("timeout_s", None, "Seconds after which a case is ended.")
+flags.DEFINE_bool("deterministic", None, "Ask the back end for reproducible results.")
+flags.DEFINE_bool("profile", None, "Read device time from a trace too, as a second figure.")
+flags.DEFINE_string("baselines", None, "Libraries beside: numpy,numpy_1thread,torch,cupy.")
+flags.DEFINE_enum(
+    "isolation", None, ["auto", "process", "none"],
+    "process: cases run in a worker process; none: in this one; auto: whichever works.",
+)  # fmt: skip
+
+if __name__ == "__main__":
+    app.run(
+        lambda arguments: sys.exit(cli.main(arguments, flags.FLAGS)),
+        flags_parser=lambda argv: cli.parse(flags.FLAGS, argv),
+    )
