@@ -1,4 +1,4 @@
-"""Measures the same jitted JAX code on the CPU, GPU or TPU that is attached, and compares honestly."""
+"""Measures the same jitted JAX code on the CPU, GPU or TPU that is attached."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import ml_collections
-
+    from accel_bench.config import Config
     from accel_bench.record import Record
 
 __all__ = ["run"]
 
 
 def run(
-    config: ml_collections.ConfigDict | Mapping[str, Any] | str | Path,
+    config: Config | Mapping[str, Any] | str | Path,
     *,
     workdir: str | Path | None = None,
     resume: bool = False,

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import ml_collections
-
 from accel_bench import config as configs
 from accel_bench import progress, runner
+from accel_bench.config import Config
 from accel_bench.config_files import load
 from accel_bench.errors import RequestError, unknown
 from accel_bench.plan import make_plan
@@ -19,7 +18,7 @@ _LISTS = ("precision", "baselines")
 
 
 def run(
-    config: ml_collections.ConfigDict | Mapping[str, Any] | str | Path,
+    config: Config | Mapping[str, Any] | str | Path,
     *,
     workdir: str | Path | None,
     resume: bool,
@@ -39,8 +38,8 @@ def run(
 
 
 def resolve(
-    config: ml_collections.ConfigDict | Mapping[str, Any] | str | Path,
-) -> ml_collections.ConfigDict:
+    config: Config | Mapping[str, Any] | str | Path,
+) -> Config:
     """The config itself, read from a file where it is a path.
 
     Raises:
@@ -51,9 +50,7 @@ def resolve(
     return configs.from_plain(configs.to_plain(config), "the config")
 
 
-def with_fields(
-    config: ml_collections.ConfigDict, fields: Mapping[str, Any]
-) -> ml_collections.ConfigDict:
+def with_fields(config: Config, fields: Mapping[str, Any]) -> Config:
     """A copy of the config with fields set; None leaves one as it is.
 
     Raises:
@@ -66,10 +63,17 @@ def with_fields(
         if name not in config:
             raise unknown("config field", name, config)
         if name in _LISTS:
-            parts = value.split(",") if isinstance(value, str) else value
-            value = tuple(part.strip() for part in parts if part.strip())
+            value = _words(value)
+        if name == "timeout_s" and isinstance(value, int):
+            value = float(value)
         try:
-            config[name] = float(value) if name == "timeout_s" else value
+            config[name] = value
         except (TypeError, ValueError) as error:
             raise RequestError(f"config field {name} cannot be {value!r}: {error}") from error
     return config
+
+
+def _words(value: Any) -> tuple[str, ...]:
+    """`"fp32, bf16"` or a list of such names as a tuple of them."""
+    parts = value.split(",") if isinstance(value, str) else value
+    return tuple(part.strip() for part in parts if part.strip())

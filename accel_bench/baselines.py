@@ -41,7 +41,7 @@ def build_baseline(case: Case) -> tuple[HostWorkload, str, str]:
         a = rng.standard_normal((*lead, m, k), dtype=np.float32)
         b = rng.standard_normal((*lead, k, n), dtype=np.float32)
         rows, columns = (np.unique(np.linspace(0, d - 1, _CHECKED).astype(int)) for d in (m, n))
-        expected = np.float64(a[..., rows, :]) @ np.float64(b[..., columns])
+        expected = a[..., rows, :].astype(np.float64) @ b[..., columns].astype(np.float64)
         a, b = convert(a), convert(b)
 
         def error(out: Any) -> float:

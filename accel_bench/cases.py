@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-import ml_collections
-
 from accel_bench import precision as precisions
-from accel_bench.config import to_plain
+from accel_bench.config import Config, to_plain
 from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError, unknown
 from accel_bench.workloads import WORKLOADS
@@ -85,7 +83,7 @@ def format_bytes(count: float) -> str:
     raise AssertionError
 
 
-def expand(config: ml_collections.ConfigDict, platform: str, axes: Mapping[str, int]) -> list[Case]:
+def expand(config: Config, platform: str, axes: Mapping[str, int]) -> list[Case]:
     """All cases of a config, in the order in which they run.
 
     Args:

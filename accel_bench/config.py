@@ -14,13 +14,16 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import ml_collections
 from ml_collections import config_dict
 
 from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError
+
+# An ml_collections.ConfigDict, whose fields are dynamic: to a type checker it is anything.
+Config: TypeAlias = Any
 
 # Fields that say how, where or how long to measure and not what: they are outside the hash. Of
 # these precision and mesh stand on each row and are compared there.
@@ -37,56 +40,55 @@ RUN_FIELDS = (
 )
 
 
-def base(name: str) -> ml_collections.ConfigDict:
+def base(name: str) -> Config:
     """A config with every field that a run knows, set to what most studies want.
 
     Args:
       name: what the study is called in default names of working directories.
     """
     placeholder = config_dict.placeholder
-    return ml_collections.ConfigDict(
-        {
-            "name": name,
-            "seed": 0,
-            # Case name -> {"workload": ..., and that workload's parameters}.
-            "cases": {},
-            # Overrides of the named model's architecture in `model` and `attention` cases; None
-            # leaves the named size as it is. The fields are those of `models.sizes.ModelConfig`.
-            "model": {
-                "num_layers": placeholder(int),
-                "width": placeholder(int),
-                "num_heads": placeholder(int),
-                "num_kv_heads": placeholder(int),
-                "head_size": placeholder(int),
-                "mlp_width": placeholder(int),
-                "vocab_size": placeholder(int),
-                "context": placeholder(int),
-                "activation": placeholder(str),
-                "tied_embedding": placeholder(bool),
-                "remat": placeholder(str),
-                "scan_layers": placeholder(bool),
-                "attention": placeholder(str),
-            },
-            "deterministic": False,
-            "device": "auto",
-            "fake_devices": 0,
-            "isolation": "auto",
-            "precision": ("fp32",),
-            "mesh": "",
-            "baselines": (),
-            "profile": False,
-            "timeout_s": 600.0,
-            "measure": {
-                # Sampling of a case ends when the 95 % confidence interval of the median is
-                # within +-target of it, or when one of the other two is spent.
-                "target": 0.01,
-                "max_samples": 200,
-                "max_seconds": 5.0,
-                # At least 9 samples a side make a Mann-Whitney U test worth doing.
-                "min_samples": 10,
-            },
-        }
-    )
+    fields: dict[str, Any] = {
+        "name": name,
+        "seed": 0,
+        # Case name -> {"workload": ..., and that workload's parameters}.
+        "cases": {},
+        # Overrides of the named model's architecture in `model` and `attention` cases; None
+        # leaves the named size as it is. The fields are those of `models.sizes.ModelConfig`.
+        "model": {
+            "num_layers": placeholder(int),
+            "width": placeholder(int),
+            "num_heads": placeholder(int),
+            "num_kv_heads": placeholder(int),
+            "head_size": placeholder(int),
+            "mlp_width": placeholder(int),
+            "vocab_size": placeholder(int),
+            "context": placeholder(int),
+            "activation": placeholder(str),
+            "tied_embedding": placeholder(bool),
+            "remat": placeholder(str),
+            "scan_layers": placeholder(bool),
+            "attention": placeholder(str),
+        },
+        "deterministic": False,
+        "device": "auto",
+        "fake_devices": 0,
+        "isolation": "auto",
+        "precision": ("fp32",),
+        "mesh": "",
+        "baselines": (),
+        "profile": False,
+        "timeout_s": 600.0,
+        "measure": {
+            # Sampling of a case ends when the 95 % confidence interval of the median is
+            # within +-target of it, or when one of the other two is spent.
+            "target": 0.01,
+            "max_samples": 200,
+            "max_seconds": 5.0,
+            # At least 9 samples a side make a Mann-Whitney U test worth doing.
+            "min_samples": 10,
+        },
+    }
+    return ml_collections.ConfigDict(fields)
 
 
 def by_platform(**values: Any) -> dict[str, Any]:
@@ -118,7 +120,7 @@ def _tuples(value: Any) -> Any:
     return value
 
 
-def from_plain(plain: Any, origin: str) -> ml_collections.ConfigDict:
+def from_plain(plain: Any, origin: str) -> Config:
     """The config that `to_plain` turned into `plain`.
 
     Args:
@@ -143,7 +145,7 @@ def from_plain(plain: Any, origin: str) -> ml_collections.ConfigDict:
     return config
 
 
-def read_json(path: str | Path) -> ml_collections.ConfigDict:
+def read_json(path: str | Path) -> Config:
     """Reads a `config.json` that a run wrote; raises `RequestError` where it cannot be read."""
     try:
         plain = json.loads(Path(path).read_text())
@@ -152,18 +154,18 @@ def read_json(path: str | Path) -> ml_collections.ConfigDict:
     return from_plain(plain, str(path))
 
 
-def write_json(config: ml_collections.ConfigDict, path: Path) -> None:
+def write_json(config: Config, path: Path) -> None:
     """Writes the config so that `read_json` gives the same one back."""
     path.write_text(json.dumps(to_plain(config), indent=2) + "\n")
 
 
-def experiment(config: ml_collections.ConfigDict) -> dict[str, Any]:
+def experiment(config: Config) -> dict[str, Any]:
     """The part of a config that says what is measured: what two machines must agree on."""
     plain = to_plain(config)
     return {key: plain[key] for key in sorted(plain) if key not in (*RUN_FIELDS, "name")}
 
 
-def config_hash(config: ml_collections.ConfigDict) -> str:
+def config_hash(config: Config) -> str:
     """Twelve hexadecimal digits that are equal for equal experiments, whatever the machine."""
     text = json.dumps(experiment(config), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

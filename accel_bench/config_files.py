@@ -6,9 +6,8 @@ import ast
 import importlib.util
 from pathlib import Path
 
-import ml_collections
-
 from accel_bench import config as configs
+from accel_bench.config import Config
 from accel_bench.errors import RequestError, unknown
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -60,7 +59,7 @@ def flag_value(name: str) -> str:
     return str(path)
 
 
-def load(name: str) -> ml_collections.ConfigDict:
+def load(name: str) -> Config:
     """Loads the config that `find` finds.
 
     Raises:

@@ -144,7 +144,7 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
 
 
 def hidden_fraction(record: Record) -> float | None:
-    """Share of the shorter of transfer and compute that the pipeline hid; None where not an overlap.
+    """Share of the shorter of transfer and compute that a pipeline hid; None for other rows.
 
     (serial - pipelined) / min(transfer, compute): 1 when the shorter one cost nothing, 0 when
     nothing was gained.

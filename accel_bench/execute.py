@@ -10,6 +10,7 @@ import gc
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from accel_bench.baselines import build_baseline
 from accel_bench.cases import XLA, Case
 from accel_bench.chips import CHIPS, find_chip
 from accel_bench.measure import Budget, Measurement
+from accel_bench.profile import trace
 from accel_bench.workloads import WORKLOADS
-from accel_bench.workloads.base import HostWorkload, UnsupportedCase, make_mesh
+from accel_bench.workloads.base import Device, HostWorkload, UnsupportedCase, make_mesh
 
 
 @dataclass
@@ -35,7 +37,7 @@ class Session:
       launch: what a launch costs.
     """
 
-    devices: list[jax.Device]
+    devices: list[Device]
     axes: Mapping[str, int]
     target: dict[str, Any]
     launch: measure.Launch
@@ -148,13 +150,7 @@ def _measure(
     if isinstance(workload, HostWorkload):
         measure.measure_host(workload, seed, budget, available, result, on_stage)
     else:
-        profile = None
-        if profile_dir:
-            from accel_bench.profile import trace
-
-            def profile(run: Callable[[], Any]) -> dict[str, Any]:
-                return trace(run, profile_dir / case.key)
-
+        profile = partial(trace, directory=profile_dir / case.key) if profile_dir else None
         measure.measure(
             workload, seed, budget, session.launch, available, result, on_stage, profile
         )

@@ -97,7 +97,7 @@ def _memory(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator
     if far and near:
         fast = max(near, key=_rate)
         ratio = _rate(fast) / _rate(max(far, key=lambda r: r.facts["working_set"]))
-        yield f"Caches: up to {_shown(fast)} ({derive.label(fast)}), {units.digits(ratio, 2)}x that."
+        yield f"Caches: up to {_shown(fast)}, {derive.label(fast)}: {units.digits(ratio, 2)}x that."
     if len(latencies) > 1:
         ordered = sorted(latencies, key=lambda r: r.facts["working_set"])
         first, last = derive.time(ordered[0]), derive.time(ordered[-1])
@@ -119,8 +119,8 @@ def _transfer(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterat
     if hidden:
         share, record = max(hidden, key=lambda pair: pair[0])
         yield (
-            f"A pipeline of {record.params.get('chunks', 8)} chunks hides {units.percent(share)} of "
-            "the shorter of transfer and compute."
+            f"A pipeline of {record.params.get('chunks', 8)} chunks hides {units.percent(share)} "
+            "of the shorter of transfer and compute."
         )
 
 

@@ -16,7 +16,7 @@ import jax
 import numpy as np
 
 from accel_bench import program, stats
-from accel_bench.workloads.base import HostCall, HostWorkload, Workload
+from accel_bench.workloads.base import Device, HostCall, HostWorkload, Workload
 
 # A sample is at least this long, and at least so many launches long.
 MIN_SAMPLE_S = 1e-3
@@ -72,7 +72,7 @@ class Launch:
     blocking: float
 
 
-def launch_cost(device: jax.Device) -> Launch:
+def launch_cost(device: Device) -> Launch:
     """Measures what launching a program costs that adds 1 to a scalar; best of a few batches."""
     increment = jax.jit(lambda x: x + 1)
     x = increment(jax.device_put(np.float32(0), device)).block_until_ready()
@@ -338,7 +338,7 @@ def _host_seconds(call: HostCall, repeats: int) -> float:
     return total / repeats
 
 
-def available_device_bytes(device: jax.Device) -> int | None:
+def available_device_bytes(device: Device) -> int | None:
     """Free memory of a device: of its own where it says, else of the host for a CPU."""
     try:
         memory_stats: Mapping[str, int] = device.memory_stats() or {}

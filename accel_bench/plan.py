@@ -1,4 +1,4 @@
-"""From a request to a plan: everything that can be wrong is found here, before any back end starts."""
+"""From a request to a plan: what is wrong with it is found here, before any back end starts."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import ml_collections
-
 from accel_bench import detect, mesh
 from accel_bench.cases import XLA, Case, expand
+from accel_bench.config import Config
 from accel_bench.detect import Attached
 from accel_bench.errors import RequestError
 
@@ -41,7 +40,7 @@ class Plan:
       isolated: whether cases run in a worker process.
     """
 
-    config: ml_collections.ConfigDict
+    config: Config
     platform: str
     choice: str
     axes: Mapping[str, int]
@@ -49,7 +48,7 @@ class Plan:
     isolated: bool
 
 
-def make_plan(config: ml_collections.ConfigDict, found: Attached | None = None) -> Plan:
+def make_plan(config: Config, found: Attached | None = None) -> Plan:
     """Checks a request against what is attached, without starting a back end.
 
     Raises:
@@ -97,7 +96,7 @@ def worker_environ(plan: Plan, case: Case) -> dict[str, str]:
     return environ
 
 
-def cpu_devices(config: ml_collections.ConfigDict) -> int:
+def cpu_devices(config: Config) -> int:
     """How many devices the CPU will show: virtual ones, from the flag or from XLA_FLAGS, or 1."""
     if config.fake_devices:
         return config.fake_devices
@@ -105,7 +104,7 @@ def cpu_devices(config: ml_collections.ConfigDict) -> int:
     return int(match[1]) if match else 1
 
 
-def _check_run_fields(config: ml_collections.ConfigDict) -> None:
+def _check_run_fields(config: Config) -> None:
     if config.isolation not in ("auto", "process", "none"):
         raise RequestError(f"unknown isolation {config.isolation!r}: choose auto, process or none")
     if config.fake_devices < 0:

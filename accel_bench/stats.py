@@ -48,10 +48,13 @@ def median(samples: Sequence[float], confidence: float = 0.95) -> Median:
 def drift(samples: Sequence[float]) -> float:
     """Relative change of the median from the first third of the samples to the last third.
 
-    0 for fewer than nine samples: three a side say nothing.
+    0 where that may be chance: where the confidence intervals of the two medians overlap, and for
+    fewer than fifteen samples, of which a third says nothing.
     """
     third = len(samples) // 3
-    if third < 3:
+    if third < 5:
         return 0.0
-    first, last = np.median(samples[:third]), np.median(samples[-third:])
-    return float(last / first - 1)
+    first, last = median(samples[:third]), median(samples[-third:])
+    if first.low <= last.high and last.low <= first.high:
+        return 0.0
+    return last.value / first.value - 1

@@ -15,10 +15,9 @@ import json
 from pathlib import Path
 from typing import IO
 
-import ml_collections
-
 from accel_bench import config as configs
 from accel_bench import record
+from accel_bench.config import Config
 from accel_bench.errors import RequestError
 from accel_bench.record import Journal, ReadResult, Record
 
@@ -27,7 +26,7 @@ LOG_NAME = "worker.log"
 LOCK_NAME = ".lock"
 
 
-def default_path(config: ml_collections.ConfigDict) -> Path:
+def default_path(config: Config) -> Path:
     """`runs/DATE-TIME-NAME-HASH` below the current directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
     return Path("runs") / f"{now}-{config.name}-{configs.config_hash(config)}"
@@ -42,7 +41,7 @@ class Workdir:
       problems: lines of the records file that could not be read.
     """
 
-    def __init__(self, path: Path, config: ml_collections.ConfigDict, resume: bool) -> None:
+    def __init__(self, path: Path, config: Config, resume: bool) -> None:
         """Opens the directory, creating it where it is not there.
 
         Args:
@@ -62,10 +61,8 @@ class Workdir:
         self._files: list[IO | Journal] = []
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._new_files = [
-                p for p in (path / name for name in (CONFIG_NAME, record.FILE_NAME, LOG_NAME, LOCK_NAME))
-                if not p.exists()
-            ]  # fmt: skip
+            files = [path / name for name in (CONFIG_NAME, record.FILE_NAME, LOG_NAME, LOCK_NAME)]
+            self._new_files = [file for file in files if not file.exists()]
             self._lock()
             self.log: IO[bytes] = (path / LOG_NAME).open("ab+")
             self._files.append(self.log)
@@ -79,7 +76,7 @@ class Workdir:
                 f"cannot write to --workdir={path}: {error.strerror or error}; choose another one"
             ) from error
 
-    def _read(self, resume: bool, config: ml_collections.ConfigDict) -> ReadResult:
+    def _read(self, resume: bool, config: Config) -> ReadResult:
         file = self.path / record.FILE_NAME
         try:
             if not file.exists() or not file.stat().st_size:
@@ -103,7 +100,7 @@ class Workdir:
             )
         return found
 
-    def _difference(self, config: ml_collections.ConfigDict) -> str:
+    def _difference(self, config: Config) -> str:
         with contextlib.suppress(RequestError):
             held = configs.experiment(configs.read_json(self.path / CONFIG_NAME))
             lines = configs.differing_fields(held, configs.experiment(config))
@@ -145,7 +142,7 @@ class Workdir:
                     directory.rmdir()
 
 
-def find_config(path: Path) -> ml_collections.ConfigDict:
+def find_config(path: Path) -> Config:
     """The config that a run left in its working directory.
 
     Raises:

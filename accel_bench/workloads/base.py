@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+# jax.Device; to a type checker that is a variable.
+Device: TypeAlias = Any
 
 
 class UnsupportedCase(Exception):
@@ -103,7 +105,7 @@ class HostCall:
     error: Callable[[Any], float] | None = None
 
 
-def make_mesh(devices: Sequence[jax.Device], axes: Mapping[str, int]) -> Mesh:
+def make_mesh(devices: Sequence[Device], axes: Mapping[str, int]) -> Mesh:
     """A mesh over all the devices given, or over the first one where there are no axes.
 
     The axis types are Auto: the programs are written without shardings and XLA's partitioner

@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
-from accel_bench.workloads.base import HostCall, HostWorkload
+from accel_bench.workloads.base import Device, HostCall, HostWorkload
 from accel_bench.workloads.params import Transfer
 
 _WIDTH = 256
@@ -44,7 +44,7 @@ def _host_values(seed: int, count: int) -> np.ndarray:
     return np.random.default_rng(seed).random(count // 4, dtype=np.float32)
 
 
-def _send(values: np.ndarray, device: jax.Device) -> jax.Array:
+def _send(values: np.ndarray, device: Device) -> jax.Array:
     # may_alias=False: on a CPU the "transfer" would otherwise only hand over a pointer.
     return jax.device_put(values, device, may_alias=False)
 
@@ -55,9 +55,7 @@ def _mismatch(values: np.ndarray, copy: np.ndarray) -> float:
     return float(np.mean(values != copy))
 
 
-def _host_to_device(
-    params: Transfer, device: jax.Device, values: np.ndarray
-) -> Mapping[str, HostCall]:
+def _host_to_device(params: Transfer, device: Device, values: np.ndarray) -> Mapping[str, HostCall]:
     return {
         "h2d": HostCall(
             call=lambda _: _send(values, device).block_until_ready(),
@@ -66,9 +64,7 @@ def _host_to_device(
     }
 
 
-def _device_to_host(
-    params: Transfer, device: jax.Device, values: np.ndarray
-) -> Mapping[str, HostCall]:
+def _device_to_host(params: Transfer, device: Device, values: np.ndarray) -> Mapping[str, HostCall]:
     resident = _send(values, device)
     # jax keeps the host's copy of an array, so each call gets an array that has none yet.
     fresh = jax.jit(jnp.copy)
@@ -92,7 +88,7 @@ def _compute(x: jax.Array, weights: jax.Array, repeats: jax.Array) -> jax.Array:
     return lax.fori_loop(0, repeats, lambda _, y: y @ weights, x)
 
 
-def _overlap(params: Transfer, device: jax.Device, values: np.ndarray) -> Mapping[str, HostCall]:
+def _overlap(params: Transfer, device: Device, values: np.ndarray) -> Mapping[str, HostCall]:
     """Chunks sent while the ones before are computed on, beside the same one after the other."""
     chunk_rows = max(1, params.bytes // (4 * params.chunks * _WIDTH))
     chunks = list(values[: params.chunks * chunk_rows * _WIDTH].reshape(params.chunks, -1, _WIDTH))
@@ -139,7 +135,7 @@ def _overlap(params: Transfer, device: jax.Device, values: np.ndarray) -> Mappin
     }
 
 
-def _balance(chunk: np.ndarray, weights: jax.Array, device: jax.Device) -> int:
+def _balance(chunk: np.ndarray, weights: jax.Array, device: Device) -> int:
     """Products per chunk that take about as long as sending it: most can be hidden then."""
     x = _send(chunk, device)
 
