@@ -92,7 +92,7 @@ def expand(config: Config, platform: str, axes: Mapping[str, int]) -> list[Case]
       axes: the mesh.
 
     Returns:
-      Cases, each once. Baselines come last, grouped by library.
+      Cases, each once: by workload, then baselines by library.
 
     Raises:
       RequestError: an unknown workload, field, precision or baseline, or values that cannot work.
@@ -117,6 +117,11 @@ def expand(config: Config, platform: str, axes: Mapping[str, int]) -> list[Case]
             for case in cases
             if case.workload == "matmul" and case.implementation == XLA
         ]
+    # In the order of the table of workloads, since a ConfigDict keeps its keys in none; baselines
+    # last and by library, since each of them needs a worker of its own.
+    libraries = [XLA, *config.baselines]
+    workloads = list(WORKLOADS)
+    cases.sort(key=lambda c: (libraries.index(c.implementation), workloads.index(c.workload)))
     return list({case.key: case for case in cases}.values())
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from absl import flags
 
 from accel_bench import config_files
+from accel_bench.config import Config
 from accel_bench.errors import RequestError, unknown
 from accel_bench.record import FAILURES, Record
 
@@ -66,9 +67,26 @@ def _resolve_config(argv: list[str]) -> list[str]:
     for i, argument in enumerate(argv):
         match = re.fullmatch(r"--?config=(.*)", argument, re.DOTALL)
         if match:
-            argv[i] = f"--config={config_files.flag_value(match[1])}"
-            return argv
-    return [argv[0], f"--config={config_files.flag_value(_default_config(argv))}", *argv[1:]]
+            name = match[1]
+            del argv[i]
+            break
+    else:
+        name = _default_config(argv)
+    _check_overrides(argv, config_files.load(name))
+    return [argv[0], f"--config={config_files.flag_value(name)}", *argv[1:]]
+
+
+def _check_overrides(argv: Sequence[str], config: Config) -> None:
+    """Finds a misspelt `--config.field` before ml_collections does, to say more about it."""
+    for argument in argv:
+        match = re.match(r"--?(?:no)?config\.([^=]+)", argument)
+        section = config
+        for word in match[1].split(".") if match else ():
+            if not hasattr(section, "keys"):
+                raise RequestError(f"--config.{match and match[1]}: there is no field below it")
+            if word not in section:
+                raise unknown("config field", word, section.keys())
+            section = section[word]
 
 
 def _default_config(argv: Sequence[str]) -> str:
@@ -78,9 +96,7 @@ def _default_config(argv: Sequence[str]) -> str:
     joined = "\n".join(argv)
     place = re.search(r"^--?workdir[=\n](.+)$", joined, re.MULTILINE)
     if place and re.search(r"^--?resume(=true)?$", joined, re.MULTILINE):
-        path = Path(place[1])
-        if (path / workdir.CONFIG_NAME).is_file():
-            return str(path / workdir.CONFIG_NAME)
+        return str(workdir.find_config(Path(place[1])))
     return "configs/default.py"
 
 

@@ -10,14 +10,13 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from rich.text import Text
 
 from accel_bench import config as configs
 from accel_bench import derive, units, workdir
 from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
 from accel_bench.record import Record
-from accel_bench.tables import make_console
+from accel_bench.tables import literal, make_console
 from accel_bench.workloads import WORKLOADS
 
 
@@ -164,20 +163,20 @@ def compare(paths: Sequence[Path], console: Console | None = None) -> None:
         raise RequestError("nothing to compare: " + "; ".join(comparison.unpaired))
     console = console or make_console()
     for number, source in enumerate(sources):
-        console.print(Text(f"{source.name(number)}  ({source.path})"), soft_wrap=True)
+        console.print(literal(f"{source.name(number)}  ({source.path})"), soft_wrap=True)
         for problem in source.problems:
-            console.print(Text(f"  {problem}", style="yellow"), soft_wrap=True)
+            console.print(literal(f"  {problem}", "yellow"), soft_wrap=True)
     for name in dict.fromkeys(key[1] for key in comparison.rows):
         rows = {key: row for key, row in comparison.rows.items() if key[1] == name}
         console.print(_table(name, rows, sources))
     for line in comparison.unpaired:
-        console.print(Text(f"not compared: {line}", style="yellow"), soft_wrap=True)
+        console.print(literal(f"not compared: {line}", "yellow"), soft_wrap=True)
 
 
 def _table(
     name: str, rows: Mapping[tuple, list[Record | None]], sources: Sequence[Source]
 ) -> Table:
-    table = Table(title=f"{name} (measured)", title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=literal(f"{name} (measured)"), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("case", overflow="fold")
     table.add_column("precision", no_wrap=True)
     letters = [source.name(i).split(":")[0] for i, source in enumerate(sources)]
@@ -195,7 +194,7 @@ def _table(
         cells += [_value(record) for record in row]
         cells += [_ratio(row[0], record) for record in row[1:]]
         cells.append(_notes(letters, row))
-        table.add_row(*(Text(cell) for cell in cells))
+        table.add_row(*(literal(cell) for cell in cells))
     return table
 
 

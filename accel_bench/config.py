@@ -180,7 +180,10 @@ def differing_fields(one: Any, other: Any, prefix: str = "") -> list[str]:
             for name in names
             for line in differing_fields(one.get(name), other.get(name), f"{prefix}{name}.")
         ]
-    return [f"{prefix.rstrip('.')}: {_short(one)} against {_short(other)}"]
+    name = prefix.rstrip(".")
+    if one is None or other is None:
+        return [f"{name}: only in the {'second' if one is None else 'first'}"]
+    return [f"{name}: {_short(one)} against {_short(other)}"]
 
 
 def _short(value: Any) -> str:

@@ -50,11 +50,10 @@ def flag_value(name: str) -> str:
     A JSON file goes through `configs/replay.py`, since the flag loads Python files only.
 
     Raises:
-      RequestError: there is no such file, or it is no config.
+      RequestError: there is no such file.
     """
     path = find(name)
     if path.suffix == ".json":
-        configs.read_json(path)  # says what is wrong, if anything is
         return f"{ROOT / 'configs' / 'replay.py'}:{path.resolve()}"
     return str(path)
 

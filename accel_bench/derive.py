@@ -147,7 +147,8 @@ def hidden_fraction(record: Record) -> float | None:
     """Share of the shorter of transfer and compute that a pipeline hid; None for other rows.
 
     (serial - pipelined) / min(transfer, compute): 1 when the shorter one cost nothing, 0 when
-    nothing was gained.
+    nothing was gained. A pipeline also spares the waits between chunks, so that the figure can come
+    out above 1; no more than all can be hidden, and 1 is what is said then.
     """
     companions = record.facts.get("companions_s", {})
     step = time(record)
@@ -155,7 +156,7 @@ def hidden_fraction(record: Record) -> float | None:
     if step is None or not all(companions.get(name) for name in names):
         return None
     serial, transfer, compute = (stats.median(companions[name]).value for name in names)
-    return (serial - step.value) / min(transfer, compute)
+    return min(1.0, (serial - step.value) / min(transfer, compute))
 
 
 def label(record: Record) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from accel_bench import derive, units
-from accel_bench.cases import XLA
+from accel_bench.cases import XLA, format_bytes
 from accel_bench.derive import Ceilings
 from accel_bench.record import Record
 
@@ -68,13 +68,19 @@ def _precisions(records: Sequence[Record]) -> Iterator[str]:
         ]
         if not shared:
             continue
-        record = max(shared, key=lambda r: r.facts["work"]["flops"])
+        # The largest size that was quiet on both sides, if there is one.
+        quiet = [r for r in shared if "noisy" not in _both(r, fp32)]
+        record = max(quiet or shared, key=lambda r: r.facts["work"]["flops"])
         ratio = _rate(record) / _rate(fp32[derive.label(record)])
         emulated = ": emulated" if "emulated" in derive.flags(record) else ""
         yield (
             f"{precision} is {units.digits(ratio, 2)}x fp32 here at {derive.label(record)}"
             f"{emulated} (error {record.facts['error']:.1e})."
         )
+
+
+def _both(record: Record, others: Mapping[str, Record]) -> list[str]:
+    return derive.flags(record) + derive.flags(others[derive.label(record)])
 
 
 def _dispatch(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
@@ -93,20 +99,22 @@ def _memory(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator
     latencies = [r for r in records if r.params["op"] == "latency"]
     if far:
         record = max(far, key=lambda r: r.facts["working_set"])
-        yield f"Main memory: triad at {_shown(record)}, {derive.label(record)}."
+        size = format_bytes(record.facts["working_set"])
+        yield f"Main memory: triad at {_shown(record)}, over {size}."
     if far and near:
         fast = max(near, key=_rate)
         ratio = _rate(fast) / _rate(max(far, key=lambda r: r.facts["working_set"]))
-        yield f"Caches: up to {_shown(fast)}, {derive.label(fast)}: {units.digits(ratio, 2)}x that."
+        size = format_bytes(fast.facts["working_set"])
+        yield f"Caches: up to {_shown(fast)}, over {size}: {units.digits(ratio, 2)}x that."
     if len(latencies) > 1:
         ordered = sorted(latencies, key=lambda r: r.facts["working_set"])
         first, last = derive.time(ordered[0]), derive.time(ordered[-1])
         if first and last:
             yield (
                 f"A dependent load takes {units.seconds(first.value)} in "
-                f"{derive.label(ordered[0]).removeprefix('latency ')} and "
+                f"{format_bytes(ordered[0].facts['working_set'])} and "
                 f"{units.seconds(last.value)} in "
-                f"{derive.label(ordered[-1]).removeprefix('latency ')}."
+                f"{format_bytes(ordered[-1].facts['working_set'])}."
             )
 
 

@@ -17,6 +17,11 @@ from accel_bench.record import FAILURES, Record
 from accel_bench.workloads import WORKLOADS
 
 
+def literal(text: str, style: str = "") -> Text:
+    """Text to be shown as it is: a record may hold markup or control characters of a terminal."""
+    return Text("".join(c if c.isprintable() or c == "\n" else "?" for c in text), style=style)
+
+
 @dataclass(frozen=True)
 class _Column:
     """A column, shown where at least one row has something in it."""
@@ -123,15 +128,14 @@ def _table(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -
         )
     for record, row in zip(records, cells, strict=True):
         style = "red" if record.status in FAILURES else "dim" if record.status != "ok" else ""
-        # Text, not markup: a record may hold any string.
-        table.add_row(*(Text(row[i], style=style) for i in shown))
+        table.add_row(*(literal(row[i], style) for i in shown))
     return table
 
 
 def _title(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Text:
     of = {share.of for r in records if (share := derive.fraction_of_peak(r, best))}
     peak = f"; peak: {', '.join(sorted(of))}" if of else ""
-    return Text(f"{name} (measured{peak})", style="bold")
+    return literal(f"{name} (measured{peak})", "bold")
 
 
 def print_run(records: Sequence[Record], console: Console | None = None) -> None:
@@ -139,15 +143,17 @@ def print_run(records: Sequence[Record], console: Console | None = None) -> None
     console = console or make_console()
     best = derive.ceilings(records)
     for name in dict.fromkeys(derive.machine(r) for r in records if r.target.get("device_kind")):
-        console.print(Text(name, style="bold"))
+        console.print(literal(name, "bold"))
     for name, group in derive.by_workload(records).items():
         console.print(_table(name, group, best))
         for line in findings.of_workload(name, group, best):
-            console.print(Text(f"  {line}"), soft_wrap=True)
+            console.print(literal(f"  {line}"), soft_wrap=True)
     counts: dict[str, int] = {}
     for record in records:
         counts[record.status] = counts.get(record.status, 0) + 1
-    console.print(Text("\n" + ", ".join(f"{count} {status}" for status, count in counts.items())))
+    console.print(
+        literal("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()))
+    )
 
 
 def make_console() -> Console:

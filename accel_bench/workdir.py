@@ -59,10 +59,10 @@ class Workdir:
         self.earlier: list[Record] = found.records
         self.problems = found.problems
         self._files: list[IO | Journal] = []
+        names = (CONFIG_NAME, record.FILE_NAME, LOG_NAME, LOCK_NAME)
+        self._new_files = [path / name for name in names if not (path / name).exists()]
         try:
             path.mkdir(parents=True, exist_ok=True)
-            files = [path / name for name in (CONFIG_NAME, record.FILE_NAME, LOG_NAME, LOCK_NAME)]
-            self._new_files = [file for file in files if not file.exists()]
             self._lock()
             self.log: IO[bytes] = (path / LOG_NAME).open("ab+")
             self._files.append(self.log)
@@ -142,17 +142,18 @@ class Workdir:
                     directory.rmdir()
 
 
-def find_config(path: Path) -> Config:
-    """The config that a run left in its working directory.
+def find_config(path: Path) -> Path:
+    """The file with the config that a run left in its working directory.
 
     Raises:
       RequestError: there is none.
     """
     if not (path / CONFIG_NAME).is_file():
         raise RequestError(
-            f"--resume needs a run to resume, but there is no {CONFIG_NAME} in --workdir={path}"
+            f"--resume without --config needs a run to carry on, but there is no {CONFIG_NAME} in "
+            f"--workdir={path}"
         )
-    return configs.read_json(path / CONFIG_NAME)
+    return path / CONFIG_NAME
 
 
 def read_records(path: Path) -> ReadResult:

@@ -72,7 +72,7 @@ def main() -> None:
         say("failed", reason=str(error).strip().split("\n")[0], env=environment)
         raise
     environment["compilation_cache"] = "off"
-    environment["default_matmul_precision"] = jax.config.read("jax_default_matmul_precision")
+    environment["default_matmul_precision"] = jax.config.values["jax_default_matmul_precision"]
     say("ready", env=environment, target=session.target)
 
     from accel_bench.cases import Case

@@ -1,0 +1,32 @@
+"""Settings that must be in force before jax is imported, and how tests call the command line."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# Eight virtual devices, so that every sharding runs here.
+os.environ["JAX_PLATFORMS"] = "cpu"
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture
+def main_py(tmp_path):
+    """Runs `python main.py ...` in an empty directory; returns the finished process."""
+
+    def run(*arguments: str, timeout: float = 300, **environ: str) -> subprocess.CompletedProcess:
+        settings = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+        return subprocess.run(
+            [sys.executable, str(ROOT / "main.py"), *arguments],
+            cwd=tmp_path,
+            env={**settings, **environ},
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+        )
+
+    return run

@@ -1,0 +1,80 @@
+import json
+
+import pytest
+
+from accel_bench import config as configs
+from accel_bench import config_files
+from accel_bench.cases import expand
+from accel_bench.errors import RequestError
+
+
+@pytest.mark.parametrize("name", config_files.known())
+@pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
+def test_every_config_loads_and_has_distinct_cases_on_every_platform(name, platform):
+    cases = expand(config_files.load(name), platform, {})
+    assert cases
+    assert len({case.key for case in cases}) == len(cases)
+
+
+@pytest.mark.parametrize("name", config_files.known())
+def test_every_config_opens_with_its_command(name):
+    path = config_files.known()[name]
+    command = "python main.py" if name == "default" else f"--config=configs/{name}.py"
+    assert command in path.read_text().split('"""')[1]
+
+
+@pytest.mark.parametrize("name", config_files.known())
+def test_json_gives_the_same_experiment_back(name, tmp_path):
+    config = config_files.load(name)
+    configs.write_json(config, tmp_path / "config.json")
+    again = configs.read_json(tmp_path / "config.json")
+    assert configs.to_plain(again) == configs.to_plain(config)
+    assert configs.config_hash(again) == configs.config_hash(config)
+    assert expand(again, "cpu", {}) == expand(config, "cpu", {})
+
+
+def test_the_hash_covers_what_is_measured_and_not_where_or_how_long():
+    config = config_files.load("smoke")
+    before = configs.config_hash(config)
+    config.device, config.precision, config.timeout_s = "gpu", ("bf16",), 5.0
+    config.measure.max_seconds = 60.0
+    assert configs.config_hash(config) == before
+    config.seed = 1
+    assert configs.config_hash(config) != before
+
+
+def test_what_differs_is_named():
+    one, other = ({"a": {"b": n, "c": 1}, "d": "x"} for n in (1, 2))
+    assert configs.differing_fields(one, other) == ["a.b: 1 against 2"]
+
+
+def test_by_platform_needs_every_platform():
+    assert configs.by_platform(cpu=1, accelerator=2) == {"cpu": 1, "gpu": 2, "tpu": 2}
+    with pytest.raises(ValueError, match="by_platform needs"):
+        configs.by_platform(cpu=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "cannot read the config"), ("[]", "is not a config"), ('{"cases": {}, "x": 1}', "x")],
+)
+def test_a_file_that_is_no_config_is_refused(text, message, tmp_path):
+    path = tmp_path / "config.json"
+    path.write_text(text)
+    with pytest.raises(RequestError, match=message):
+        configs.read_json(path)
+
+
+def test_a_field_of_the_wrong_type_is_refused(tmp_path):
+    plain = configs.to_plain(config_files.load("smoke")) | {"seed": "many"}
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(plain))
+    with pytest.raises(RequestError, match="is not a config"):
+        configs.read_json(path)
+
+
+def test_configs_are_found_by_path_by_name_and_from_anywhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert config_files.find("smoke") == config_files.find("configs/smoke.py")
+    with pytest.raises(RequestError, match="did you mean 'configs/smoke.py'"):
+        config_files.find("configs/smoked.py")

@@ -1,0 +1,200 @@
+"""Each workload computes what it says, costs what it says, and is the same on every mesh."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from accel_bench.precision import PRECISIONS
+from accel_bench.workloads import WORKLOADS
+from accel_bench.workloads import matmul as matmul_module
+from accel_bench.workloads.base import HostWorkload, UnsupportedCase, Workload, make_mesh
+from accel_bench.workloads.params import Memory
+
+ONE = make_mesh(jax.devices(), {})
+MODEL = {"model": "tiny", "batch": 2, "length": 32}
+
+
+def build(workload: str, params: dict, precision: str = "fp32", mesh=ONE):
+    spec = WORKLOADS[workload]
+    return spec.builder()(spec.params(**params), precision, mesh)
+
+
+def first_result(workload: Workload, seed: int = 0):
+    arguments = workload.init(seed)
+    for real, abstract in zip(
+        jax.tree.leaves(arguments), jax.tree.leaves(workload.inputs), strict=True
+    ):
+        assert (real.shape, real.dtype) == (abstract.shape, abstract.dtype)
+        assert real.sharding.is_equivalent_to(abstract.sharding, real.ndim)
+    return jax.jit(workload.fn)(*arguments)
+
+
+def error_of(workload: Workload) -> float:
+    assert workload.reference
+    assert workload.error
+    error = workload.error(workload.reference(0), first_result(workload))
+    assert error is not None
+    return error
+
+
+CASES = [
+    ("matmul", {"shape": "96x128x160"}),
+    ("matmul", {"shape": "3x32x64x48"}),
+    ("dispatch", {"mode": "queued"}),
+    *(("memory", {"op": op, "bytes": 3 << 16}) for op in ("copy", "scale", "add", "triad", "dot")),
+    ("memory", {"op": "latency", "bytes": 1 << 16}),
+    ("attention", {"model": "tiny", "batch": 2, "length": 48}),
+    ("attention", {"model": "tiny", "batch": 2, "length": 48, "implementation": "jax"}),
+    *(("model", {"phase": p, **MODEL}) for p in ("forward", "train_step", "prefill", "decode")),
+]
+
+
+@pytest.mark.parametrize(("name", "params"), CASES, ids=lambda value: str(value))
+def test_fp32_results_agree_with_float64(name, params):
+    workload = build(name, params)
+    error = error_of(workload)
+    assert error <= workload.max_error
+    assert error < 1e-5
+
+
+@pytest.mark.parametrize("shape", ["128x256x512", "4x64x128x32"])
+def test_matmul_flops_are_those_that_xla_counts(shape):
+    workload = build("matmul", {"shape": shape})
+    compiled = jax.jit(workload.fn).lower(*workload.inputs).compile()
+    assert workload.work["flops"] == compiled.cost_analysis()["flops"]
+    assert workload.work["bytes"] == compiled.cost_analysis()["bytes accessed"]
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_every_precision_is_delivered_or_said_to_be_unsupported(precision):
+    """The error of each format on 512 terms: within its bound, and not that of a finer one."""
+    try:
+        workload = build("matmul", {"shape": "64x512x64"}, precision)
+    except UnsupportedCase as error:
+        assert precision == "tf32"
+        assert "not supported by dot_general on CPU" in str(error)
+        return
+    error = error_of(workload)
+    assert error <= workload.max_error
+    rounding = {"bf16": 2e-3, "mixed_bf16": 1e-3, "fp16": 1e-4, "int8": 5e-3, "fp8_e4m3": 2e-2}
+    assert error >= rounding.get(precision, 0.0)
+
+
+def test_a_coarser_product_does_not_pass_for_fp32():
+    fp32, bf16 = (build("matmul", {"shape": "256"}, p) for p in ("fp32", "bf16"))
+    assert error_of(bf16) > 50 * fp32.max_error
+
+
+@pytest.mark.parametrize(
+    "axes", [{"data": 8}, {"fsdp": 8}, {"model": 8}, {"data": 2, "fsdp": 2, "model": 2}], ids=str
+)
+@pytest.mark.parametrize("shape", ["64x128x32", "8x64x128x32"])
+def test_a_sharded_product_agrees_with_one_device(axes, shape):
+    mesh = make_mesh(jax.devices(), axes)
+    sharded, whole = build("matmul", {"shape": shape}, mesh=mesh), build("matmul", {"shape": shape})
+    result = first_result(sharded)
+    np.testing.assert_allclose(result, first_result(whole), rtol=1e-5, atol=1e-5)
+    for abstract in sharded.inputs:
+        assert len(abstract.sharding.spec) <= len(abstract.shape)
+    assert sharded.work == whole.work
+
+
+@pytest.mark.parametrize("op", ["copy", "triad", "dot"])
+def test_sharded_memory_kernels_agree(op):
+    mesh = make_mesh(jax.devices(), {"data": 4, "model": 2})
+    workload = build("memory", {"op": op, "bytes": 3 << 16}, mesh=mesh)
+    assert error_of(workload) <= workload.max_error
+
+
+@pytest.mark.parametrize("phase", ["forward", "train_step", "prefill", "decode"])
+def test_sharded_models_agree_with_float64(phase):
+    mesh = make_mesh(jax.devices(), {"data": 2, "fsdp": 2, "model": 2})
+    params = {"phase": phase, "model": "tiny", "batch": 4, "length": 32}
+    workload = build("model", params, mesh=mesh)
+    assert error_of(workload) < 1e-5
+
+
+@pytest.mark.parametrize("op", ["copy", "scale", "add", "triad", "dot", "latency"])
+def test_twice_the_passes_go_on_where_the_first_stopped(op):
+    workload = build("memory", {"op": op, "bytes": 3 << 14})
+    assert workload.doubled
+    once = jax.jit(workload.fn)(*workload.init(0))
+    then = jax.jit(workload.fn)(*workload.feed(workload.init(0), once))
+    twice = jax.jit(workload.doubled)(*workload.init(0))
+    jax.tree.map(np.testing.assert_array_equal, then, twice)
+
+
+def test_the_chain_of_loads_goes_through_every_line():
+    workload = build("memory", {"op": "latency", "bytes": 100 * Memory.LINE})
+    start, chain = workload.init(0)
+    seen, at = set(), int(start)
+    for _ in range(100):
+        seen.add(at)
+        at = int(chain[at, 0])
+    assert seen == set(range(100))
+    assert at == int(start)
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays"), [("copy", 2), ("scale", 2), ("add", 3), ("triad", 3), ("dot", 2)]
+)
+def test_stream_bytes_are_the_working_set(op, arrays):
+    """BabelStream's counting: each array read or written once a pass."""
+    workload = build("memory", {"op": op, "bytes": 3 << 20})
+    assert workload.work["bytes"] == workload.facts["length"] * 4 * arrays
+    assert workload.work["bytes"] == pytest.approx(3 << 20, rel=1e-3)
+    assert workload.working_set == workload.work["bytes"]
+
+
+@pytest.mark.parametrize("direction", ["h2d", "d2h", "overlap"])
+def test_transfers_move_what_they_say(direction):
+    workload = build("transfer", {"direction": direction, "bytes": 1 << 20, "chunks": 4})
+    assert isinstance(workload, HostWorkload)
+    for call in workload.setup(0).values():
+        result = call.call(call.prepare())
+        if call.error:
+            assert call.error(result) <= workload.max_error
+
+
+def test_a_transfer_that_moved_nothing_is_found():
+    from accel_bench.workloads.transfer import _mismatch
+
+    values = np.arange(4.0)
+    assert _mismatch(values, values) == 1
+    assert _mismatch(values, values.copy()) == 0
+    assert _mismatch(values, values + [0, 0, 0, 1]) == 0.25
+
+
+def test_inputs_are_random_seeded_and_the_same_on_every_mesh():
+    mesh = make_mesh(jax.devices(), {"data": 4, "model": 2})
+    one, same, other = (build("matmul", {"shape": "64"}).init(seed)[0] for seed in (0, 0, 1))
+    sharded = build("matmul", {"shape": "64"}, mesh=mesh).init(0)[0]
+    np.testing.assert_array_equal(one, same)
+    np.testing.assert_array_equal(one, sharded)
+    assert not np.array_equal(one, other)
+    assert abs(float(one.std()) - 1) < 0.1
+
+
+def test_int8_operands_use_the_range():
+    stored = build("matmul", {"shape": "256"}, "int8").init(0)[0]
+    assert stored.dtype == jnp.int8
+    assert int(abs(stored).max()) > 80
+    assert matmul_module.INT8_RANGE == 5.0
+
+
+@pytest.mark.parametrize("precision", ["fp8_e4m3", "int8"])
+def test_eight_bits_have_no_meaning_for_a_whole_model(precision):
+    with pytest.raises(UnsupportedCase, match="needs scaled operands"):
+        build("model", {"phase": "forward", **MODEL}, precision)
+
+
+def test_cudnn_is_for_gpus():
+    params = {"model": "tiny", "batch": 2, "length": 32, "implementation": "cudnn"}
+    with pytest.raises(UnsupportedCase, match="NVIDIA GPUs only"):
+        build("attention", params)
+
+
+def test_attention_counts_what_causality_asks_for():
+    workload = build("attention", {"model": "tiny", "batch": 2, "length": 48})
+    assert workload.facts["flops_full"] == 2 * workload.work["flops"]
