@@ -1,0 +1,222 @@
+"""The suite's model in Flax NNX: a decoder-only Transformer with rotary positions.
+
+Pre-RMSNorm, grouped-query attention, GELU or SwiGLU, no biases, tied or untied embedding.
+
+What stays in fp32 whatever `config.dtype` is (this list is the one place that says so):
+  - RMSNorm: its mean square and the scaling;
+  - rotary rotary and the rotation;
+  - attention scores, their softmax, and the sum over values before it is rounded;
+  - logits (the unembedding's output) and all of the loss.
+Everything else, so every operand of every matmul, is in `config.dtype`; weights are stored in
+`config.param_dtype` and cast where they are used. `config.dot_precision` goes to every dot.
+
+Names of dimensions: B batch, T length, D width, L layers, K key-value heads, G query heads per
+key-value head, C = G + 2 (a group's queries, its key and its value), Q head size, F MLP width,
+I inputs of the MLP (gate and up, or only up), V vocabulary, S length of the cache.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from flax import nnx
+from jax.sharding import Mesh
+
+from models.attention import attention, rotary_tables, rotate
+from models.sharding import LogicalAxes, constrain
+from models.sizes import ModelConfig
+
+Cache = dict[str, jax.Array]  # 'k' and 'v', each (L, B, K, S, Q)
+
+
+def weight(
+    rngs: nnx.Rngs, shape: tuple[int, ...], axes: LogicalAxes, std: float, config: ModelConfig
+) -> nnx.Param:
+    """Normal initial values, drawn in fp32; the logical axes travel with the parameter."""
+    value = std * jax.random.normal(rngs.params(), shape, jnp.float32)
+    return nnx.Param(value.astype(config.param_dtype), logical_axes=axes)
+
+
+def scale(shape: tuple[int, ...], axes: LogicalAxes, config: ModelConfig) -> nnx.Param:
+    return nnx.Param(jnp.ones(shape, config.param_dtype), logical_axes=axes)
+
+
+def rms_norm(x_BTD: jax.Array, scale_D: jax.Array, config: ModelConfig) -> jax.Array:
+    x32_BTD = x_BTD.astype(jnp.float32)
+    mean_square_BT1 = jnp.mean(jnp.square(x32_BTD), axis=-1, keepdims=True)
+    normed_BTD = x32_BTD * jax.lax.rsqrt(mean_square_BT1 + config.norm_epsilon)
+    return (normed_BTD * scale_D.astype(jnp.float32)).astype(config.dtype)
+
+
+def dot(x_xM: jax.Array, w_MN: jax.Array, config: ModelConfig, out_dtype: Any = None) -> jax.Array:
+    """Product with a weight, in the compute dtype and the chosen precision."""
+    flat_NM = x_xM.reshape(-1, x_xM.shape[-1]).astype(config.dtype)
+    out = jnp.matmul(
+        flat_NM,
+        w_MN.astype(config.dtype),
+        precision=config.dot_precision,
+        preferred_element_type=out_dtype or jnp.dtype(config.dtype),
+    )
+    return out.reshape(*x_xM.shape[:-1], -1)
+
+
+class Block(nnx.Module):
+    """Weights of all layers, stacked; with the stack sliced off, one layer to be called."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs, mesh: Mesh | None = None):
+        c = config
+        L, D, K, Q, F = c.num_layers, c.width, c.num_kv_heads, c.head_size, c.mlp_width
+        G = c.queries_per_kv_head
+        std = 0.02
+        out_std = std / (2 * L) ** 0.5  # each layer adds twice to the residual stream (GPT-2)
+        self.config, self.mesh = c, mesh
+        self.attention_norm_D = scale((L, D), ("layers", "norm"), c)
+        self.mlp_norm_D = scale((L, D), ("layers", "norm"), c)
+        self.qkv_DKCQ = weight(
+            rngs, (L, D, K, G + 2, Q), ("layers", "embed", "kv_heads", None, None), std, c
+        )
+        self.out_KGQD = weight(
+            rngs, (L, K, G, Q, D), ("layers", "kv_heads", None, None, "embed"), out_std, c
+        )
+        self.up_DF = weight(rngs, (L, D, F), ("layers", "embed", "mlp"), std, c)
+        if c.activation == "swiglu":
+            self.gate_DF = weight(rngs, (L, D, F), ("layers", "embed", "mlp"), std, c)
+        self.down_FD = weight(rngs, (L, F, D), ("layers", "mlp", "embed"), out_std, c)
+
+    def __call__(
+        self,
+        x_BTD: jax.Array,
+        rotary: tuple[jax.Array, jax.Array],
+        first_position: jax.Array | int = 0,
+        cache: tuple[jax.Array, jax.Array] | None = None,
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+        """One layer. Returns its output and the keys and values, (B, K, T, Q), of its input.
+
+        Without a cache the T positions attend to each other; with one (keys and values,
+        (B, K, S, Q)) theirs are put in at `first_position` and all of it is attended to.
+        """
+        c = self.config
+        B, T, D = x_BTD.shape
+        K, C, Q = self.qkv_DKCQ.shape[1:]
+        h_BTD = rms_norm(x_BTD, self.attention_norm_D[...], c)
+        B, T, D = x_BTD.shape
+        K, C, Q = self.qkv_DKCQ.shape[1:]
+        qkv_BTKCQ = dot(h_BTD, self.qkv_DKCQ[...].reshape(D, -1), c).reshape(B, T, K, C, Q)
+        qkv_BKCTQ = qkv_BTKCQ.transpose(0, 2, 3, 1, 4)
+        q_BKGTQ, k_BK1TQ, v_BK1TQ = jnp.split(qkv_BKCTQ, (C - 2, C - 1), axis=2)
+        q_BKGTQ = rotate(q_BKGTQ, *rotary)
+        k_BKTQ = rotate(k_BK1TQ[:, :, 0], *rotary)
+        v_BKTQ = v_BK1TQ[:, :, 0]
+        q_BKGTQ = constrain(q_BKGTQ, ("batch", "kv_heads", None, "length", None), self.mesh)
+        k_BKTQ = constrain(k_BKTQ, ("batch", "kv_heads", None, None), self.mesh)
+        v_BKTQ = constrain(v_BKTQ, ("batch", "kv_heads", None, None), self.mesh)
+        k_BKSQ, v_BKSQ = k_BKTQ, v_BKTQ
+        if cache is not None:
+            start = (0, 0, first_position, 0)
+            k_BKSQ = jax.lax.dynamic_update_slice(cache[0], k_BKTQ, start)
+            v_BKSQ = jax.lax.dynamic_update_slice(cache[1], v_BKTQ, start)
+        mixed_BKGTQ = attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, c)
+        x_BTD = x_BTD + dot(
+            mixed_BKGTQ.transpose(0, 3, 1, 2, 4).reshape(B, T, -1),
+            self.out_KGQD[...].reshape(-1, D),
+            c,
+        )
+        x_BTD = constrain(x_BTD, ("batch", "length", None), self.mesh)
+
+        h_BTD = rms_norm(x_BTD, self.mlp_norm_D[...], c)
+        up_BTF = dot(h_BTD, self.up_DF[...], c)
+        up_BTF = constrain(up_BTF, ("batch", "length", "mlp"), self.mesh)
+        if c.activation == "swiglu":
+            hidden_BTF = jax.nn.silu(dot(h_BTD, self.gate_DF[...], c)) * up_BTF
+        else:
+            hidden_BTF = jax.nn.gelu(up_BTF, approximate=True)
+        x_BTD = x_BTD + dot(hidden_BTF, self.down_FD[...], c)
+        x_BTD = constrain(x_BTD, ("batch", "length", None), self.mesh)
+        return x_BTD, (k_BKTQ, v_BKTQ)
+
+
+class Transformer(nnx.Module):
+    """Token ids in, logits out; layers stacked and run by one `lax.scan`."""
+
+    def __init__(self, config: ModelConfig, rngs: nnx.Rngs, mesh: Mesh | None = None):
+        c = config
+        self.config, self.mesh = c, mesh
+        table = (c.vocab_size, c.width)
+        self.embedding_VD = weight(rngs, table, ("vocab", "embed"), 0.02, c)
+        self.blocks = Block(c, rngs, mesh)
+        self.final_norm_D = scale((c.width,), ("norm",), c)
+        if not c.tied_embedding:
+            self.unembedding_VD = weight(rngs, table, ("vocab", "embed"), 0.02, c)
+
+    def __call__(self, tokens_BT: jax.Array) -> jax.Array:
+        """Logits (B, T, V), fp32."""
+        x_BTD, _ = self._layers(self._embed(tokens_BT))
+        return self._unembed(x_BTD)
+
+    def prefill(self, tokens_BT: jax.Array, cache: Cache) -> tuple[jax.Array, Cache]:
+        """Logits (B, V) after the last token, and the cache with positions 0 to T-1 filled."""
+        x_BTD, kv = self._layers(self._embed(tokens_BT), keep_kv=True)
+        return self._unembed(x_BTD[:, -1:])[:, 0], self._store(cache, kv, 0)
+
+    def decode_step(
+        self, tokens_B: jax.Array, cache: Cache, position: jax.Array
+    ) -> tuple[jax.Array, Cache]:
+        """Logits (B, V) after one more token each, at `position`, and the cache with it."""
+        x_BTD = self._embed(tokens_B[:, None])
+        x_BTD, kv = self._layers(x_BTD, position, cache, keep_kv=True)
+        return self._unembed(x_BTD)[:, 0], self._store(cache, kv, position)
+
+    def _embed(self, tokens_BT: jax.Array) -> jax.Array:
+        # Looked up in rows that are whole: rows divided over the batch's own axes cannot be brought
+        # to the batch's sharding without replicating the result.
+        table_VD = self.embedding_VD[...].astype(self.config.dtype)
+        x_BTD = constrain(table_VD, ("vocab", None), self.mesh)[tokens_BT]
+        return constrain(x_BTD, ("batch", "length", None), self.mesh)
+
+    def _unembed(self, x_BTD: jax.Array) -> jax.Array:
+        table = self.embedding_VD if self.config.tied_embedding else self.unembedding_VD
+        x_BTD = rms_norm(x_BTD, self.final_norm_D[...], self.config)
+        logits_BTV = dot(x_BTD, table[...].T, self.config, jnp.float32)
+        return constrain(logits_BTV, ("batch", "length", "vocab"), self.mesh)
+
+    def _store(self, cache: Cache, kv: tuple[jax.Array, jax.Array], position) -> Cache:
+        """Puts the new keys and values, (L, B, K, T, Q), in: one write, in place if donated."""
+        start = (0, 0, 0, position, 0)
+        axes = CACHE_AXES
+        return {
+            name: constrain(jax.lax.dynamic_update_slice(cache[name], new, start), axes, self.mesh)
+            for name, new in zip(("k", "v"), kv, strict=True)
+        }
+
+    def _layers(
+        self,
+        x_BTD: jax.Array,
+        first_position: jax.Array | int = 0,
+        cache: Cache | None = None,
+        keep_kv: bool = False,
+    ) -> tuple[jax.Array, Any]:
+        """All layers; with `keep_kv` also every layer's keys and values, stacked."""
+        c = self.config
+        rotary = rotary_tables(first_position + jnp.arange(x_BTD.shape[1]), c)
+        graph, stacked = nnx.split(self.blocks)
+
+        def layer(x_BTD, layer_inputs):
+            block = nnx.merge(graph, layer_inputs["weights"])
+            kv_cache = None if cache is None else (layer_inputs["k"], layer_inputs["v"])
+            x_BTD, kv = block(x_BTD, rotary, first_position, kv_cache)
+            return x_BTD, kv if keep_kv else None
+
+        if c.remat != "none":
+            policy = {
+                "elementwise": jax.checkpoint_policies.dots_saveable,
+                "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
+                "full": None,
+            }[c.remat]
+            # A scan's body is its own computation already; unrolled, only the barriers that
+            # prevent_cse puts in keep the compiler from undoing the recomputation.
+            layer = jax.checkpoint(layer, policy=policy, prevent_cse=not c.scan_layers)
+        inputs = {"weights": stacked, **(cache or {})}
+        return jax.lax.scan(layer, x_BTD, inputs, unroll=1 if c.scan_layers else c.num_layers)
+
+
+CACHE_AXES: LogicalAxes = ("layers", "batch", "kv_heads", None, None)
