@@ -1,7 +1,8 @@
 """Is the number true? Physics and plausibility of a finished measurement.
 
 A row that fails a check is `invalid` and says why. What is true but must be read with care becomes
-a flag in `facts.flags`; tables show it, and such rows are not ranked where the flag says so.
+a flag in `facts.flags` (`accel_bench.record.FLAGS`). Tables show it; `accel_bench.derive` leaves
+rows out of rankings and ceilings where the flag means that the rate is not the work's own.
 """
 
 from __future__ import annotations
@@ -18,15 +19,6 @@ from accel_bench.measure import Measurement
 from accel_bench.program import HLO_TYPES
 from accel_bench.workloads import WORKLOADS
 
-# flag -> what it means, for tables and the documentation.
-FLAGS = {
-    "emulated": "the hardware has no unit for this precision",
-    "dispatch-bound": "a step takes under 10 launches: this times the launch, not the work",
-    "cache-resident": "the working set is under 4 caches: not main memory",
-    "drift": "the samples' median moved by over 5 % from the first third to the last",
-    "noisy": "the 95 % interval of the median is wider than 5 % on either side",
-    "nonlinear": "twice the calls did not take about twice as long",
-}
 # Where a chip's cache is not known, anything smaller than this may sit in one.
 _UNKNOWN_CACHE = 256 << 20
 # CPU flags (Linux names) that mean a unit for a precision.

@@ -17,7 +17,7 @@ from accel_bench.errors import RequestError, unknown
 from accel_bench.record import FAILURES, Record
 
 COMMANDS = ("run", "compare", "list")
-LISTS = ("devices", "chips", "workloads", "configs")
+LISTS = ("devices", "chips", "workloads", "configs", "precisions", "models", "flags")
 # Flags that set a field of the config of the same name.
 FIELD_FLAGS = (
     "device",

@@ -41,6 +41,8 @@ def find(name: str) -> Path:
         return ROOT / path
     if path.stem == name and name in known():
         return known()[name]
+    if path.stem == name:  # a bare name is answered with bare names
+        raise unknown("config", name, known())
     raise unknown("config", name, [f"configs/{stem}.py" for stem in known()])
 
 

@@ -77,7 +77,7 @@ def headline(record: Record) -> Rate | None:
 
 
 def flags(record: Record) -> list[str]:
-    """The record's flags (`accel_bench.checks.FLAGS`)."""
+    """The record's flags (`accel_bench.record.FLAGS`)."""
     return list(record.facts.get("flags", []))
 
 

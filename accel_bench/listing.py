@@ -6,17 +6,24 @@ from rich import box
 from rich.table import Table
 
 from accel_bench import chips, config_files, detect
+from accel_bench.precision import PRECISIONS
+from accel_bench.record import FLAGS
 from accel_bench.tables import make_console
 from accel_bench.workloads import WORKLOADS
+from models import costs
+from models.sizes import SIZES
 
 
 def show(name: str) -> None:
-    """Prints the list of this name: `devices`, `chips`, `workloads` or `configs`."""
+    """Prints the list of this name, one of `accel_bench.cli.LISTS`."""
     {
         "devices": _devices,
         "chips": _chips,
         "workloads": _workloads,
         "configs": _configs,
+        "precisions": _precisions,
+        "models": _models,
+        "flags": _flags,
     }[name]()
 
 
@@ -78,4 +85,30 @@ def _configs() -> None:
     table = _table("configs", "--config", "what it runs")
     for name, path in config_files.known().items():
         table.add_row(f"configs/{name}.py", config_files.summary(path))
+    make_console().print(table)
+
+
+def _precisions() -> None:
+    table = _table("precisions", "--precision", "stored", "multiplied", "summed", "result", "how")
+    for name, entry in PRECISIONS.items():
+        how = entry.dot or "the back end's default"
+        table.add_row(name, entry.storage, entry.compute, entry.accumulate, entry.output, how)
+    make_console().print(table)
+
+
+def _models() -> None:
+    columns = ("model", "parameters", "layers", "width", "heads", "context", "source")
+    table = _table("models", *columns)
+    for name, size in SIZES.items():
+        heads = f"{size.num_heads}/{size.num_kv_heads}"
+        count = f"{costs.param_count(size):,}"
+        shape = (size.num_layers, size.width, heads, size.context)
+        table.add_row(name, count, *(str(figure) for figure in shape), size.source)
+    make_console().print(table)
+
+
+def _flags() -> None:
+    table = _table("marks on rows", "flag", "what it means")
+    for name, meaning in FLAGS.items():
+        table.add_row(name, meaning)
     make_console().print(table)

@@ -31,6 +31,16 @@ STATUSES = (
 # A row of this status means that something went wrong, not only that something is not to be had.
 FAILURES = frozenset(STATUSES) - {"ok", "unsupported", "skipped"}
 
+# Flag in `facts.flags` -> what it means.
+FLAGS = {
+    "emulated": "the hardware has no unit for this precision",
+    "dispatch-bound": "a step takes under 10 launches: this times the launch, not the work",
+    "cache-resident": "the working set is under 4 caches: not main memory",
+    "drift": "the samples' median moved by over 5 % from the first third to the last",
+    "noisy": "the 95 % interval of the median is wider than 5 % on either side",
+    "nonlinear": "twice the calls did not take about twice as long",
+}
+
 
 @dataclass
 class Record:

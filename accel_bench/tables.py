@@ -151,9 +151,8 @@ def print_run(records: Sequence[Record], console: Console | None = None) -> None
     counts: dict[str, int] = {}
     for record in records:
         counts[record.status] = counts.get(record.status, 0) + 1
-    console.print(
-        literal("\n" + ", ".join(f"{count} {status}" for status, count in counts.items()))
-    )
+    console.print()
+    console.print(literal(", ".join(f"{count} {status}" for status, count in counts.items())))
 
 
 def make_console() -> Console:

@@ -1,3 +1,5 @@
+import io
+
 import pytest
 from rich.console import Console
 from test_record import make
@@ -20,9 +22,8 @@ def row(shape="64", seconds=1.0, **fields):
 
 
 def shown(*paths) -> str:
-    console = Console(width=160, record=True, quiet=False, file=open("/dev/null", "w"))
-    with console.file:
-        compare.compare(list(paths), console)
+    console = Console(width=160, record=True, file=io.StringIO())
+    compare.compare(list(paths), console)
     return console.export_text()
 
 
@@ -97,7 +98,6 @@ def test_strings_of_records_are_shown_and_not_obeyed(tmp_path):
     text = shown(one, other)
     assert "[bold]x[/]" in text
     assert "\x1b[31m" not in text
-    console = Console(width=160, record=True, file=open("/dev/null", "w"))
-    with console.file:
-        tables.print_run(rows, console)
+    console = Console(width=160, record=True, file=io.StringIO())
+    tables.print_run(rows, console)
     assert "[bold]x[/]" in console.export_text()

@@ -11,6 +11,10 @@ def compiled(fn, *arguments):
     return jax.jit(fn).lower(*arguments).compile()
 
 
+def text_of(fn, *arguments) -> str:
+    return compiled(fn, *arguments).as_text() or ""
+
+
 @pytest.mark.parametrize(
     ("dtype", "expected"),
     [(jnp.float32, {"f32"}), (jnp.bfloat16, {"bf16"}), (jnp.float16, {"f32"})],
@@ -18,9 +22,7 @@ def compiled(fn, *arguments):
 def test_operand_types_are_those_of_the_compiled_product(dtype, expected):
     """XLA's CPU back end multiplies bf16 as such and widens fp16 to fp32."""
     x = jnp.ones((256, 256), dtype)
-    text = compiled(
-        lambda a, b: jax.lax.dot(a, b, preferred_element_type=jnp.float32), x, x
-    ).as_text()
+    text = text_of(lambda a, b: jax.lax.dot(a, b, preferred_element_type=jnp.float32), x, x)
     assert program.dot_operand_types(text) == expected
 
 
@@ -50,9 +52,9 @@ def test_any_text_is_survived(text):
 
 def test_a_product_that_nobody_uses_is_no_longer_there():
     x = jnp.ones((8, 8))
-    text = compiled(lambda a: (a @ a, a + a)[1], x).as_text()
+    text = text_of(lambda a: (a @ a, a + a)[1], x)
     assert not program.holds(text, (r"\bdot\(",))
-    text = compiled(lambda a: a @ a, x).as_text()
+    text = text_of(lambda a: a @ a, x)
     assert program.holds(text, (r"\bdot\(",))
 
 

@@ -10,7 +10,13 @@ import numpy as np
 from jax.sharding import Mesh
 
 from accel_bench.precision import lookup
-from accel_bench.workloads.base import UnsupportedCase, Workload, relative_error, sharding
+from accel_bench.workloads.base import (
+    UnsupportedCase,
+    Workload,
+    place,
+    relative_error,
+    sharding,
+)
 from accel_bench.workloads.model import with_precision
 from accel_bench.workloads.params import Attention
 from models.attention import attention
@@ -44,28 +50,19 @@ def build(params: Attention, precision: str, mesh: Mesh) -> Workload:
     heads, groups = config.num_kv_heads, config.queries_per_kv_head
     q_shape = (params.batch, heads, groups, params.length, config.head_size)
     kv_shape = (params.batch, heads, params.length, config.head_size)
-    place = sharding(mesh, "data", "model")
+    where = sharding(mesh, "data", "model")
     dtype = jnp.dtype(config.dtype)
 
     def run(q_BKGTQ, k_BKTQ, v_BKTQ):
         return attention(q_BKGTQ, k_BKTQ, v_BKTQ, 0, config)
 
-    def values(seed: int) -> tuple[jax.Array, ...]:
-        keys = jax.random.split(jax.random.key(seed), 3)
-        return tuple(
-            jax.random.normal(key, shape)
-            for key, shape in zip(keys, (q_shape, kv_shape, kv_shape), strict=True)
-        )
-
-    def reference(seed: int) -> np.ndarray:
-        q_TQ, k_TQ, v_TQ = (
-            np.asarray(x[(0,) * (x.ndim - 2)], np.float64) for x in jax.jit(values)(seed)
-        )
-        chosen = _queries(params.length)
-        scores = q_TQ[chosen] @ k_TQ.T / np.sqrt(config.head_size)
-        scores[np.arange(params.length) > chosen[:, None]] = -np.inf
-        weights = np.exp(scores - scores.max(axis=1, keepdims=True))
-        return weights / weights.sum(axis=1, keepdims=True) @ v_TQ
+    def init(seed: int) -> tuple[tuple, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        drawn = [
+            rng.standard_normal(shape, dtype=np.float32) for shape in (q_shape, kv_shape, kv_shape)
+        ]
+        one_head = (x[(0,) * (x.ndim - 2)].astype(np.float64) for x in drawn)
+        return tuple(place(x.astype(dtype), where) for x in drawn), _reference(*one_head)
 
     def error(expected: np.ndarray, out: jax.Array) -> float:
         rows = out[0, 0, 0][_queries(params.length)].astype(jnp.float32)
@@ -74,18 +71,15 @@ def build(params: Attention, precision: str, mesh: Mesh) -> Workload:
     return Workload(
         fn=run,
         inputs=tuple(
-            jax.ShapeDtypeStruct(shape, dtype, sharding=place)
+            jax.ShapeDtypeStruct(shape, dtype, sharding=where)
             for shape in (q_shape, kv_shape, kv_shape)
         ),
-        init=jax.jit(
-            lambda seed: tuple(x.astype(dtype) for x in values(seed)), out_shardings=(place,) * 3
-        ),
+        init=init,
         work={
             "flops": flops(config, params.batch, params.length, causal=True),
             "bytes": (2 * np.prod(q_shape) + 2 * np.prod(kv_shape)).item() * dtype.itemsize,
             "tokens": params.batch * params.length,
         },
-        reference=reference,
         error=error,
         max_error=2 * entry.max_error,
         holds=(r"\bdot\(", r"\bconvolution\(", r"custom-call", r"__triton", r"__ynn"),
@@ -96,6 +90,16 @@ def build(params: Attention, precision: str, mesh: Mesh) -> Workload:
             "flops_full": flops(config, params.batch, params.length, causal=False),
         },
     )
+
+
+def _reference(q_TQ: np.ndarray, k_TQ: np.ndarray, v_TQ: np.ndarray) -> np.ndarray:
+    """Causal attention of the chosen queries in float64."""
+    length, head_size = q_TQ.shape
+    chosen = _queries(length)
+    scores = q_TQ[chosen] @ k_TQ.T / np.sqrt(head_size)
+    scores[np.arange(length) > chosen[:, None]] = -np.inf
+    weights = np.exp(scores - scores.max(axis=1, keepdims=True))
+    return weights / weights.sum(axis=1, keepdims=True) @ v_TQ
 
 
 def _queries(length: int) -> np.ndarray:

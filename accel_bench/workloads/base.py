@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import jax
 import numpy as np
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
@@ -32,7 +34,8 @@ class Workload:
     Attributes:
       fn: the pure function.
       inputs: its arguments as `jax.ShapeDtypeStruct`s with shardings.
-      init: makes real arguments like `inputs` from a seed, the same on every back end.
+      init: from a seed to real arguments like `inputs`, the same on every mesh, and to what `error`
+        compares the first call's result with: float64 figures, as a rule of a sample of the result.
       work: what one step does, over all devices: `flops`, `bytes`, `tokens`.
       donate: numbers of arguments whose buffers the call may reuse.
       feed: from one call's arguments and result to the next call's arguments. Donated arguments
@@ -41,9 +44,8 @@ class Workload:
       doubled: the same function with twice the steps, where there are inner steps. It must take
         twice as long, else the compiler took work out of the loop.
       block_each: whether each call is waited for before the next one starts.
-      reference: from a seed to whatever `error` compares the first result with, in float64.
-      error: relative error of the first call's result against that; None where there is no
-        reference (`facts.unchecked` says why).
+      error: relative error of the first call's result, given what `init` said to expect; None where
+        it could not say (`facts.unchecked` says why).
       max_error: largest error of an honest result.
       holds: regular expressions; one of them must be found in the optimised program.
       working_set: bytes that one step goes through, where it matters if they fit a cache.
@@ -52,14 +54,13 @@ class Workload:
 
     fn: Callable[..., Any]
     inputs: tuple
-    init: Callable[[int], tuple]
+    init: Callable[[int], tuple[tuple, Any]]
     work: Mapping[str, float]
     donate: tuple[int, ...] = ()
     feed: Callable[[tuple, Any], tuple] = keep_arguments
     inner: int = 1
     doubled: Callable[..., Any] | None = None
     block_each: bool = False
-    reference: Callable[[int], Any] | None = None
     error: Callable[[Any, Any], float | None] | None = None
     max_error: float = 0.0
     holds: tuple[str, ...] = ()
@@ -126,6 +127,24 @@ def sharding(mesh: Mesh, *dims: str | tuple[str, ...] | None) -> NamedSharding:
         return dim if dim in mesh.axis_names else None
 
     return NamedSharding(mesh, PartitionSpec(*(present(dim) for dim in dims)))
+
+
+def host_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
+    """An empty array that a CPU device copies and does not take over as its own memory.
+
+    XLA's CPU client adopts an aligned array instead of copying it. A transfer would then move
+    nothing, and memory would be laid out by NumPy on some runs and by XLA on others.
+    """
+    item, align = np.dtype(dtype).itemsize, 64
+    count = math.prod(shape)
+    raw = np.empty(count * item + align + item, np.uint8)
+    start = -raw.ctypes.data % align + item
+    return raw[start : start + count * item].view(dtype).reshape(shape)
+
+
+def place(values: np.ndarray | np.generic, where: NamedSharding) -> jax.Array:
+    """The values on the devices; returns when they are there."""
+    return jax.block_until_ready(jax.device_put(values, where))
 
 
 def relative_error(result: np.ndarray, reference: np.ndarray) -> float:

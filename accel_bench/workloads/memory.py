@@ -11,7 +11,6 @@ for each pass would measure the operating system's page faults.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,14 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
-from accel_bench.workloads.base import UnsupportedCase, Workload, relative_error, sharding
+from accel_bench.workloads.base import (
+    UnsupportedCase,
+    Workload,
+    host_array,
+    place,
+    relative_error,
+    sharding,
+)
 from accel_bench.workloads.params import Memory
 
 _SCALAR = 3.0
@@ -91,17 +97,18 @@ def _platform(mesh: Mesh) -> str:
     return platform if platform in _CALL_BYTES else "gpu"
 
 
-def _uniform(seed: int, which: int, length: int) -> jax.Array:
-    return jax.random.uniform(jax.random.fold_in(jax.random.key(seed), which), (length,))
+def uniform(rng: np.random.Generator, length: int) -> np.ndarray:
+    """fp32 numbers between 0 and 1, in memory that is copied to any device."""
+    return rng.random(out=host_array((length,), np.float32), dtype=np.float32)
 
 
 def _stream(params: Memory, mesh: Mesh, repeats: int) -> Workload:
     op, length = params.op, params.length
     kernel = KERNELS[op]
-    place, whole = sharding(mesh, tuple(mesh.axis_names)), sharding(mesh)
+    spread, whole = sharding(mesh, tuple(mesh.axis_names)), sharding(mesh)
     # The source of a copy is longer by a little, so that its slice has somewhere to start.
-    b_length = length + (math.prod(mesh.devices.shape) if op == "copy" else 0)
-    uses_b, uses_c = op != "scale", op != "copy"
+    b_length = {"scale": 1, "copy": length + mesh.size}.get(op, length)
+    c_length = 1 if op == "copy" else length
 
     def passes(count: int, state, b, c):
         def one(_, state):
@@ -111,32 +118,29 @@ def _stream(params: Memory, mesh: Mesh, repeats: int) -> Workload:
 
         return lax.fori_loop(0, count, one, state)
 
-    def init(seed: int) -> tuple:
-        make = jax.jit(_uniform, static_argnums=(1, 2), out_shardings=place)
-        zeros = jax.jit(lambda: jnp.zeros(length), out_shardings=place)()
-        scalar = jax.device_put(np.float32(_SCALAR), whole)
-        # A source that the kernel does not read is one element long.
-        b = make(seed, 1, b_length) if uses_b else jax.device_put(np.zeros(1, np.float32), whole)
-        c = make(seed, 2, length) if uses_c else jax.device_put(np.zeros(1, np.float32), whole)
-        return (zeros, scalar), b, c
-
     picks = np.random.default_rng(0).integers(0, length, 1024)
 
-    def reference(seed: int) -> np.ndarray:
-        b, c = (
-            np.asarray(_uniform(seed, which, size)[picks], np.float64)
-            for which, size in ((1, b_length), (2, length))
-        )
-        return EXPECTED[op](b, c)
+    def source(rng: np.random.Generator, size: int) -> tuple[jax.Array, np.ndarray]:
+        values = uniform(rng, size)
+        if size == 1:  # stands for a source that the kernel does not read
+            return place(values, whole), np.zeros(len(picks))
+        return place(values, spread), values[picks].astype(np.float64)
+
+    def init(seed: int) -> tuple[tuple, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        b, b_sample = source(rng, b_length)
+        c, c_sample = source(rng, c_length)
+        a = place(uniform(rng, length), spread)  # overwritten
+        state = (a, place(np.float32(_SCALAR), whole))
+        return (state, b, c), EXPECTED[op](b_sample, c_sample)
 
     f32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
-    unused = f32((1,), sharding=whole)
     return Workload(
         fn=functools.partial(passes, repeats),
         inputs=(
-            (f32((length,), sharding=place), f32((), sharding=whole)),
-            f32((b_length,), sharding=place) if uses_b else unused,
-            f32((length,), sharding=place) if uses_c else unused,
+            (f32((length,), sharding=spread), f32((), sharding=whole)),
+            f32((b_length,), sharding=whole if b_length == 1 else spread),
+            f32((c_length,), sharding=whole if c_length == 1 else spread),
         ),
         init=init,
         work={"bytes": stream_bytes(op, length)},
@@ -144,7 +148,6 @@ def _stream(params: Memory, mesh: Mesh, repeats: int) -> Workload:
         feed=lambda args, out: (out, *args[1:]),
         inner=repeats,
         doubled=functools.partial(passes, 2 * repeats),
-        reference=reference,
         error=lambda expected, out: relative_error(np.asarray(out[0][picks]), expected),
         max_error=1e-6,
         holds=(r"\bfusion\(", r"dynamic-slice", r"\badd\(", r"\bmultiply\("),
@@ -155,36 +158,31 @@ def _stream(params: Memory, mesh: Mesh, repeats: int) -> Workload:
 
 def _dot(params: Memory, mesh: Mesh, repeats: int) -> Workload:
     length = params.length
-    place, whole = sharding(mesh, tuple(mesh.axis_names)), sharding(mesh)
+    spread, whole = sharding(mesh, tuple(mesh.axis_names)), sharding(mesh)
 
     def passes(count: int, total, b, c):
         return lax.fori_loop(0, count, lambda _, t: jnp.sum(b * (c + 0.0 * t)), total)
 
-    def init(seed: int) -> tuple:
-        make = jax.jit(_uniform, static_argnums=(1, 2), out_shardings=place)
-        zero = jax.device_put(np.float32(0), whole)
-        return zero, make(seed, 1, length), make(seed, 2, length)
-
-    def reference(seed: int) -> float:
-        # Pairwise in float32 over blocks, then in float64: no float64 copy of the arrays.
-        b, c = _uniform(seed, 1, length), _uniform(seed, 2, length)
-        blocks = jnp.sum((b * c).reshape(-1, 64), axis=1)
-        return float(np.sum(np.asarray(blocks), dtype=np.float64))
+    def init(seed: int) -> tuple[tuple, float]:
+        rng = np.random.default_rng(seed)
+        b, c = (uniform(rng, length) for _ in range(2))
+        blocks = np.einsum("ij,ij->i", b.reshape(-1, 64), c.reshape(-1, 64))
+        expected = float(blocks.sum(dtype=np.float64))
+        return (place(np.float32(0), whole), place(b, spread), place(c, spread)), expected
 
     f32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
     return Workload(
         fn=functools.partial(passes, repeats),
         inputs=(
             f32((), sharding=whole),
-            f32((length,), sharding=place),
-            f32((length,), sharding=place),
+            f32((length,), sharding=spread),
+            f32((length,), sharding=spread),
         ),
         init=init,
         work={"bytes": stream_bytes("dot", length), "flops": 2 * length},
         feed=lambda args, out: (out, *args[1:]),
         inner=repeats,
         doubled=functools.partial(passes, 2 * repeats),
-        reference=reference,
         error=lambda expected, out: abs(float(out) - expected) / expected,
         # A sum of many fp32 terms in whatever order the back end likes.
         max_error=1e-3,
@@ -201,37 +199,32 @@ def _latency(params: Memory, mesh: Mesh) -> Workload:
             "would be the launch's and not the load's"
         )
     lines, width = params.length, Memory.LINE // 4
-    place = sharding(mesh)
+    where = sharding(mesh)
 
     def loads(count: int, line, chain):
         return lax.fori_loop(0, count, lambda _, at: chain[at, 0], line)
 
-    def order(seed: int) -> np.ndarray:
-        return np.random.default_rng(seed).permutation(lines).astype(np.int32)
-
-    def init(seed: int) -> tuple:
+    def init(seed: int) -> tuple[tuple, int]:
         # One cycle through all lines in random order: no prefetcher can guess the next.
-        path = order(seed)
+        path = np.random.default_rng(seed).permutation(lines).astype(np.int32)
         following = np.empty_like(path)
         following[path] = np.roll(path, -1)
-        make = jax.jit(
-            lambda column: jnp.zeros((lines, width), jnp.int32).at[:, 0].set(column),
-            out_shardings=place,
-        )
-        return jax.device_put(path[0], place), make(following)
+        chain = host_array((lines, width), np.int32)
+        chain[:] = 0
+        chain[:, 0] = following
+        return (place(path[0], where), place(chain, where)), int(path[_LOADS % lines])
 
     return Workload(
         fn=functools.partial(loads, _LOADS),
         inputs=(
-            jax.ShapeDtypeStruct((), jnp.int32, sharding=place),
-            jax.ShapeDtypeStruct((lines, width), jnp.int32, sharding=place),
+            jax.ShapeDtypeStruct((), jnp.int32, sharding=where),
+            jax.ShapeDtypeStruct((lines, width), jnp.int32, sharding=where),
         ),
         init=init,
         work={"loads": 1},
         feed=lambda args, out: (out, args[1]),
         inner=_LOADS,
         doubled=functools.partial(loads, 2 * _LOADS),
-        reference=lambda seed: int(order(seed)[_LOADS % lines]),
         error=lambda expected, out: float(int(out) != expected),
         holds=(r"dynamic-slice", r"\bgather\("),
         working_set=lines * Memory.LINE,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -80,33 +81,34 @@ def _static_mesh(mesh: Mesh) -> Mesh | None:
     return mesh if mesh.size > 1 else None
 
 
-def _tokens(params: Model, config: ModelConfig, extra: int = 0) -> Callable[[int], jax.Array]:
+def _tokens(params: Model, config: ModelConfig, seed: int, extra: int = 0) -> np.ndarray:
     shape = (params.batch, params.length + extra)
-    return lambda seed: jax.random.randint(
-        jax.random.fold_in(jax.random.key(seed), 1), shape, 0, config.vocab_size, jnp.int32
-    )
+    return np.random.default_rng(seed).integers(0, config.vocab_size, shape, dtype=np.int32)
 
 
-def _abstract(make: Callable[..., Any], place: Any) -> jax.ShapeDtypeStruct:
-    shape = jax.eval_shape(make, 0)
-    return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=place)
+def _abstract_tokens(params: Model, mesh: Mesh, extra: int = 0) -> jax.ShapeDtypeStruct:
+    shape = (params.batch, params.length + extra)
+    return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(mesh))
 
 
-def _reference_logits(config: ModelConfig, tokens: Callable[[int], jax.Array], seed: int) -> Any:
-    """float64 logits (T, V) of the first sequence, by the host's CPU; None for a large model."""
+@functools.cache
+def _weights(config: ModelConfig, mesh: Mesh) -> Callable[[Any], Any]:
+    """A function from a key to initial weights; compiled once for all phases of a model."""
+    shardings = train_step.param_shardings(config, mesh)
+    return jax.jit(partial(train_step.init_params, config), out_shardings=shardings)
+
+
+def _reference_logits(config: ModelConfig, weights: Any, tokens_T: np.ndarray) -> Any:
+    """Logits (T, V) of one sequence by the host's CPU, in float64; None for a large model."""
     if costs.param_count(config) > _CHECKED_PARAMS:
         return None
     wide = dataclasses.replace(
         config, dtype="float64", param_dtype="float64", attention="einsum", dot_precision="highest"
     )
-    # The initial weights are drawn in fp32 and rounded to the stored type in every precision.
-    drawn = dataclasses.replace(config, param_dtype="float32")
-    weights = jax.jit(partial(train_step.init_params, drawn))(jax.random.key(seed))
-    first = np.asarray(tokens(seed)[:1])
     weights = jax.tree.map(np.asarray, weights)
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
-        logits = jax.jit(partial(train_step.forward, wide))(weights, first)
+        logits = jax.jit(partial(train_step.forward, wide))(weights, tokens_T[None])
         return np.asarray(logits[0])
 
 
@@ -123,51 +125,54 @@ def _unchecked(config: ModelConfig) -> dict[str, str]:
 
 
 def _forward(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
-    tokens = _tokens(params, config)
-    place = batch_sharding(mesh)
-    state = train_step.abstract_train_state(config, mesh)
-
-    def init(seed: int) -> tuple:
-        make = partial(train_step.init_params, config)
-        weights = jax.jit(make, out_shardings=train_step.param_shardings(config, mesh))
-        return weights(jax.random.key(seed)), jax.device_put(tokens(seed), place)
+    def init(seed: int) -> tuple[tuple, Any]:
+        weights = _weights(config, mesh)(jax.random.key(seed))
+        tokens = _tokens(params, config, seed)
+        expected = _reference_logits(config, weights, tokens[0])
+        return (weights, jax.device_put(tokens, batch_sharding(mesh))), expected
 
     return Workload(
         fn=partial(train_step.forward, config, mesh=_static_mesh(mesh)),
-        inputs=(state.params, _abstract(tokens, place)),
+        inputs=(
+            train_step.abstract_train_state(config, mesh).params,
+            _abstract_tokens(params, mesh),
+        ),
         init=init,
         work={
             "flops": costs.forward_flops(config, params.batch, params.length),
             "flops_causal": costs.forward_flops(config, params.batch, params.length, causal=True),
             "tokens": params.batch * params.length,
         },
-        reference=partial(_reference_logits, config, tokens),
         error=lambda expected, logits: _logit_error(expected, logits[0]),
         facts=_unchecked(config),
     )
 
 
+def _state_of(config: ModelConfig, weights: Any, mesh: Mesh) -> train_step.TrainState:
+    """The train state before the first step, with these weights."""
+    places = train_step.state_shardings(config, mesh)
+    start = jax.jit(train_step.optimizer().init, out_shardings=places.opt_state)
+    return train_step.TrainState(jax.device_put(np.int32(0), places.step), weights, start(weights))
+
+
 def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
-    tokens = _tokens(params, config, extra=1)
-    place = batch_sharding(mesh)
-    static = _static_mesh(mesh)
+    def init(seed: int) -> tuple[tuple, Any]:
+        tokens = _tokens(params, config, seed, extra=1)
+        weights = _weights(config, mesh)(jax.random.key(seed))
+        expected = losses(weights, tokens[0])
+        state = _state_of(config, weights, mesh)
+        return (state, jax.device_put(tokens, batch_sharding(mesh))), expected
 
-    def init(seed: int) -> tuple:
-        state = train_step.create_train_state(config, seed, mesh)
-        return state, jax.device_put(tokens(seed), place)
-
-    def reference(seed: int) -> tuple[float, float] | None:
-        """Loss of the first sequence: in float64, and as the step computes it."""
-        logits = _reference_logits(config, lambda s: tokens(s)[:, :-1], seed)
+    def losses(weights: Any, tokens_T: np.ndarray) -> tuple[float, float] | None:
+        """Loss of one sequence: in float64, and as the step computes it."""
+        logits = _reference_logits(config, weights, tokens_T[:-1])
         if logits is None:
             return None
-        first = np.asarray(tokens(seed)[:1])
         top = logits.max(axis=-1)
         log_sum = np.log(np.exp(logits - top[:, None]).sum(axis=-1)) + top
-        expected = np.mean(log_sum - logits[np.arange(len(logits)), first[0, 1:]])
-        weights = jax.jit(partial(train_step.init_params, config))(jax.random.key(seed))
-        loss = jax.jit(partial(train_step.loss_fn, config))(weights, first)
-        return float(expected), float(loss)
+        exact = np.mean(log_sum - logits[np.arange(len(logits)), tokens_T[1:]])
+        computed = jax.jit(partial(train_step.loss_fn, config))(weights, tokens_T[None])
+        return float(exact), float(computed)
 
     def error(expected: tuple[float, float] | None, out: Any) -> float | None:
         if expected is None:
@@ -177,12 +182,12 @@ def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
         whole = abs(float(out[1]["loss"]) / exact - 1)
         return whole if whole > 0.1 else abs(computed / exact - 1)
 
-    def feed(args: tuple, out: Any) -> tuple:
-        return out[0], args[1]
-
     return Workload(
-        fn=partial(train_step.train_step, config, mesh=static),
-        inputs=(train_step.abstract_train_state(config, mesh), _abstract(tokens, place)),
+        fn=partial(train_step.train_step, config, mesh=_static_mesh(mesh)),
+        inputs=(
+            train_step.abstract_train_state(config, mesh),
+            _abstract_tokens(params, mesh, extra=1),
+        ),
         init=init,
         work={
             "flops": costs.train_flops(config, params.batch, params.length),
@@ -190,8 +195,7 @@ def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
             "tokens": params.batch * params.length,
         },
         donate=(0,),
-        feed=feed,
-        reference=reference,
+        feed=lambda args, out: (out[0], args[1]),
         error=error,
         facts={
             "optimizer": "adamw",
@@ -203,31 +207,28 @@ def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
 
 
 def _prefill(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
-    tokens = _tokens(params, config)
-    place = batch_sharding(mesh)
-    state = train_step.abstract_train_state(config, mesh)
-
-    def init(seed: int) -> tuple:
-        make = partial(train_step.init_params, config)
-        weights = jax.jit(make, out_shardings=train_step.param_shardings(config, mesh))
+    def init(seed: int) -> tuple[tuple, Any]:
+        weights = _weights(config, mesh)(jax.random.key(seed))
+        tokens = _tokens(params, config, seed)
+        expected = _reference_logits(config, weights, tokens[0])
         cache = train_step.init_cache(config, params.batch, params.length, mesh)
-        return weights(jax.random.key(seed)), cache, jax.device_put(tokens(seed), place)
+        return (weights, cache, jax.device_put(tokens, batch_sharding(mesh))), expected
 
     return Workload(
         fn=partial(train_step.prefill, config, mesh=_static_mesh(mesh)),
         inputs=(
-            state.params,
+            train_step.abstract_train_state(config, mesh).params,
             train_step.abstract_cache(config, params.batch, params.length, mesh),
-            _abstract(tokens, place),
+            _abstract_tokens(params, mesh),
         ),
         init=init,
         work={
             "flops": costs.prefill_flops(config, params.batch, params.length),
+            "flops_causal": costs.prefill_flops(config, params.batch, params.length, causal=True),
             "tokens": params.batch * params.length,
         },
         donate=(1,),
         feed=lambda args, out: (args[0], out[1], args[2]),
-        reference=partial(_reference_logits, config, tokens),
         error=lambda expected, out: _logit_error(
             None if expected is None else expected[-1], out[0][0]
         ),
@@ -240,11 +241,8 @@ def _prefill(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
 
 def _decode(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
     """One greedy token per sequence, with a cache of `length` positions that is full but for it."""
-    tokens = _tokens(params, config)
-    place = sharding(mesh, ("data", "fsdp"))
-    whole = sharding(mesh)
+    place, whole = sharding(mesh, ("data", "fsdp")), sharding(mesh)
     static = _static_mesh(mesh)
-    state = train_step.abstract_train_state(config, mesh)
 
     def decode(weights, cache, tokens_B, position):
         logits, cache = train_step.decode_step(
@@ -252,22 +250,20 @@ def _decode(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
         )
         return jnp.argmax(logits, axis=-1).astype(jnp.int32), cache, logits
 
-    def init(seed: int) -> tuple:
-        make = partial(train_step.init_params, config)
-        weights = jax.jit(make, out_shardings=train_step.param_shardings(config, mesh))(
-            jax.random.key(seed)
-        )
+    def init(seed: int) -> tuple[tuple, Any]:
+        weights = _weights(config, mesh)(jax.random.key(seed))
+        tokens = _tokens(params, config, seed)
+        expected = _reference_logits(config, weights, tokens[0])
         cache = train_step.init_cache(config, params.batch, params.length, mesh)
-        prompt = jax.device_put(tokens(seed), batch_sharding(mesh))
         read = jax.jit(partial(train_step.prefill, config, mesh=static), donate_argnums=1)
-        _, cache = read(weights, cache, prompt)
-        last = jax.device_put(prompt[:, -1], place)
-        return weights, cache, last, jax.device_put(np.int32(params.length - 1), whole)
+        _, cache = read(weights, cache, jax.device_put(tokens, batch_sharding(mesh)))
+        last = jax.device_put(tokens[:, -1], place)
+        return (weights, cache, last, jax.device_put(np.int32(params.length - 1), whole)), expected
 
     return Workload(
         fn=decode,
         inputs=(
-            state.params,
+            train_step.abstract_train_state(config, mesh).params,
             train_step.abstract_cache(config, params.batch, params.length, mesh),
             jax.ShapeDtypeStruct((params.batch,), jnp.int32, sharding=place),
             jax.ShapeDtypeStruct((), jnp.int32, sharding=whole),
@@ -281,7 +277,6 @@ def _decode(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
         donate=(1,),
         # The token chosen is read next, at the last place of the cache again.
         feed=lambda args, out: (args[0], out[1], out[0], args[3]),
-        reference=partial(_reference_logits, config, tokens),
         error=lambda expected, out: _logit_error(
             None if expected is None else expected[-1], out[2][0]
         ),

@@ -13,6 +13,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from accel_bench.workloads.base import Device, HostCall, HostWorkload
+from accel_bench.workloads.memory import uniform
 from accel_bench.workloads.params import Transfer
 
 _WIDTH = 256
@@ -41,12 +42,7 @@ def build(params: Transfer, precision: str, mesh: Mesh) -> HostWorkload:
 
 
 def _host_values(seed: int, count: int) -> np.ndarray:
-    return np.random.default_rng(seed).random(count // 4, dtype=np.float32)
-
-
-def _send(values: np.ndarray, device: Device) -> jax.Array:
-    # may_alias=False: on a CPU the "transfer" would otherwise only hand over a pointer.
-    return jax.device_put(values, device, may_alias=False)
+    return uniform(np.random.default_rng(seed), count // 4)
 
 
 def _mismatch(values: np.ndarray, copy: np.ndarray) -> float:
@@ -58,14 +54,14 @@ def _mismatch(values: np.ndarray, copy: np.ndarray) -> float:
 def _host_to_device(params: Transfer, device: Device, values: np.ndarray) -> Mapping[str, HostCall]:
     return {
         "h2d": HostCall(
-            call=lambda _: _send(values, device).block_until_ready(),
+            call=lambda _: jax.device_put(values, device).block_until_ready(),
             error=lambda out: _mismatch(values, np.asarray(out)),
         )
     }
 
 
 def _device_to_host(params: Transfer, device: Device, values: np.ndarray) -> Mapping[str, HostCall]:
-    resident = _send(values, device)
+    resident = jax.device_put(values, device)
     # jax keeps the host's copy of an array, so each call gets an array that has none yet.
     fresh = jax.jit(jnp.copy)
     shared = device.platform == "cpu"
@@ -95,7 +91,7 @@ def _overlap(params: Transfer, device: Device, values: np.ndarray) -> Mapping[st
     # A rotation keeps the size of the numbers, however long the chain.
     rotation, _ = np.linalg.qr(np.random.default_rng(1).standard_normal((_WIDTH, _WIDTH)))
     weights = jax.device_put(rotation.astype(np.float32), device)
-    resident = [_send(chunk, device) for chunk in chunks]
+    resident = [jax.device_put(chunk, device) for chunk in chunks]
     repeats = jax.device_put(np.int32(_balance(chunks[0], weights, device)), device)
 
     def compute(x: jax.Array) -> jax.Array:
@@ -103,22 +99,22 @@ def _overlap(params: Transfer, device: Device, values: np.ndarray) -> Mapping[st
 
     def transfer_only(_):
         for chunk in chunks:
-            _send(chunk, device).block_until_ready()
+            jax.device_put(chunk, device).block_until_ready()
 
     def compute_only(_):
         return [compute(x).block_until_ready() for x in resident]
 
     def serial(_):
-        return [compute(_send(chunk, device).block_until_ready()).block_until_ready()
+        return [compute(jax.device_put(chunk, device).block_until_ready()).block_until_ready()
                 for chunk in chunks]  # fmt: skip
 
     def pipelined(_):
         results = []
-        coming = _send(chunks[0], device)
+        coming = jax.device_put(chunks[0], device)
         for following in itertools.chain(chunks[1:], [None]):
             results.append(compute(coming))
             if following is not None:
-                coming = _send(following, device)
+                coming = jax.device_put(following, device)
         return jax.block_until_ready(results)
 
     def error(results: list[jax.Array]) -> float:
@@ -137,7 +133,7 @@ def _overlap(params: Transfer, device: Device, values: np.ndarray) -> Mapping[st
 
 def _balance(chunk: np.ndarray, weights: jax.Array, device: Device) -> int:
     """Products per chunk that take about as long as sending it: most can be hidden then."""
-    x = _send(chunk, device)
+    x = jax.device_put(chunk, device)
 
     def seconds(repeats: int) -> float:
         count = jax.device_put(np.int32(repeats), device)
@@ -150,7 +146,7 @@ def _balance(chunk: np.ndarray, weights: jax.Array, device: Device) -> int:
 
     def sending() -> float:
         start = time.perf_counter()
-        _send(chunk, device).block_until_ready()
+        jax.device_put(chunk, device).block_until_ready()
         return time.perf_counter() - start
 
     seconds(1)  # compiles

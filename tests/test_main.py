@@ -1,0 +1,309 @@
+"""The command line from outside: exit status, the exact line, and what is written."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from conftest import ROOT
+
+from accel_bench import record
+
+FAST = ("--config.measure.max_seconds=0.05", "--config.measure.target=0.5")
+ONE_MATMUL = ("--config=smoke", "--config.cases={'it': {'workload': 'matmul', 'shape': '64'}}")
+
+
+def rows(path: Path):
+    found = record.read(path / record.FILE_NAME)
+    assert found.problems == []
+    return found.records
+
+
+def cases(**sections) -> str:
+    return f"--config.cases={sections}"
+
+
+def test_smoke_runs_every_kind_and_resumes_to_nothing(main_py, tmp_path):
+    done = main_py("run", "--config=configs/smoke.py", "--workdir=w")
+    assert done.returncode == 0, done.stderr
+    assert "10 ok" in done.stdout
+    assert "measuring on the CPU" in done.stderr
+    for noise in ("Traceback", "WARNING", "Warning"):
+        assert noise not in done.stdout + done.stderr
+    found = rows(tmp_path / "w")
+    assert len(found) == 10
+    for row in found:
+        assert row.samples_s
+        assert row.env["packages"]["jax"]
+        assert row.target["platform"] == "cpu"
+        assert row.facts["error"] <= row.facts["max_error"]
+
+    again = main_py("run", "--resume", "--workdir=w")
+    assert again.returncode == 0
+    assert "nothing to do: all 10 cases have a record in w" in again.stderr
+    assert rows(tmp_path / "w") == found
+
+    replayed = main_py("run", "--config=w/config.json", "--workdir=v", *FAST)
+    assert replayed.returncode == 0
+    assert {r.config_hash for r in rows(tmp_path / "v")} == {found[0].config_hash}
+    errors = [
+        [r.facts["error"] for r in rows(tmp_path / d) if r.workload == "matmul"] for d in "wv"
+    ]
+    assert errors[0] == errors[1]  # same inputs, same program, same result
+
+    compared = main_py("compare", "w", "v")
+    assert compared.returncode == 0
+    assert "matmul (measured)" in compared.stdout
+    assert "not compared" not in compared.stdout
+
+
+SMOKE = ("run", "--config=smoke")
+WRONG = [
+    (("run", "--config=smok"), "unknown config 'smok': did you mean 'smoke'?"),
+    ((*SMOKE, "--config.seeed=1"), "unknown config field 'seeed': did you mean 'seed'?"),
+    ((*SMOKE, "--config.model.num_layer=1"), "did you mean 'num_layers'?"),
+    ((*SMOKE, "--config.seed=x"), "--config.seed=x"),
+    ((*SMOKE, "--precision=bf17"), "unknown precision 'bf17': did you mean 'bf16'?"),
+    ((*SMOKE, "--device=gpu"), "no GPU is attached: this machine has the CPU"),
+    ((*SMOKE, "--device=xpu"), "--device=xpu"),
+    ((*SMOKE, "--mesh=data:3"), "needs 3 = 3 devices, but there is 1"),
+    ((*SMOKE, "--mesh=data:4", "--fake_devices=2"), "but there are 2"),
+    (
+        ("run", *ONE_MATMUL, "--mesh=data:3", "--fake_devices=3"),
+        "m=64 is not divisible by mesh axis data=3",
+    ),
+    ((*SMOKE, "--workdir=/dev/null/x"), "cannot write to --workdir=/dev/null/x"),
+    ((*SMOKE, "--baselines=nunpy"), "did you mean 'numpy'?"),
+    ((*SMOKE, "--timeout_s=0"), "--timeout_s=0.0: a number of seconds above 0"),
+    ((*SMOKE, "--fake_devices=0"), "--fake_devices=0"),
+    (("run", "--resume"), "--resume needs --workdir=DIR"),
+    (("run", "--resume", "--workdir=nowhere"), "there is no config.json in --workdir=nowhere"),
+    (("rum",), "unknown command 'rum': did you mean 'run'?"),
+    (("run", "--no_such_flag"), "Unknown command line flag 'no_such_flag'"),
+    (("list", "chip"), "unknown list 'chip': did you mean 'chips'?"),
+    (("compare", "a"), "compare needs at least two workdirs"),
+    (("compare", "a", "b"), "cannot read records from a"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_a_wrong_request_is_one_line_and_nothing_is_written(main_py, tmp_path, arguments, message):
+    done = main_py(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_workdir_with_records_is_not_written_to_unasked(main_py, tmp_path):
+    assert main_py("run", *ONE_MATMUL, *FAST, "--workdir=w").returncode == 0
+    before = (tmp_path / "w" / record.FILE_NAME).read_bytes()
+    for extra, message in (
+        ((), "holds 1 records already: add --resume"),
+        (("--config.seed=1",), "holds 1 records of another experiment (seed: 0 against 1)"),
+        (("--config.seed=1", "--resume"), "of another experiment (seed: 0 against 1)"),
+    ):
+        done = main_py("run", *ONE_MATMUL, *FAST, "--workdir=w", *extra)
+        assert done.returncode == 2
+        assert message in done.stderr
+    assert (tmp_path / "w" / record.FILE_NAME).read_bytes() == before
+
+
+def test_a_case_that_cannot_fit_costs_its_own_row_only(main_py, tmp_path):
+    huge = cases(it={"workload": "matmul", "shape": ("64", "185364", "96")})
+    done = main_py("run", "--config=smoke", huge, *FAST, "--workdir=w")
+    assert done.returncode == 1
+    found = {row.params["shape"]: row for row in rows(tmp_path / "w")}
+    assert [row.status for row in found.values()] == ["ok", "oom", "ok"]
+    assert "GiB are free" in (found["185364"].reason or "")
+    assert found["185364"].samples_s == []
+
+
+def test_a_case_that_hangs_is_ended_and_the_next_one_runs(main_py, tmp_path):
+    slow = cases(it={"workload": "matmul", "shape": ("64", "12000", "96")})
+    started = time.monotonic()
+    done = main_py("run", "--config=smoke", slow, *FAST, "--workdir=w", "--timeout_s=3")
+    assert done.returncode == 1
+    assert [row.status for row in rows(tmp_path / "w")] == ["ok", "timeout", "ok"]
+    reason = rows(tmp_path / "w")[1].reason or ""
+    assert "after --timeout_s=3 seconds" in reason
+    assert time.monotonic() - started < 60
+
+
+def start(tmp_path, *arguments):
+    environ = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    return subprocess.Popen(
+        [sys.executable, str(ROOT / "main.py"), "run", *arguments],
+        cwd=tmp_path, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+
+
+def wait_for_rows(path: Path, count: int) -> None:
+    deadline = time.monotonic() + 60
+    file = path / record.FILE_NAME
+    while time.monotonic() < deadline:
+        if file.exists() and file.read_bytes().count(b"\n") >= count:
+            return
+        time.sleep(0.02)
+    pytest.fail(f"no {count} rows in time")
+
+
+def children(pid: int) -> list[int]:
+    text = Path(f"/proc/{pid}/task/{pid}/children").read_text()
+    return [int(child) for child in text.split()]
+
+
+LONG = cases(it={"workload": "matmul", "shape": ("64", "3000", "96")})
+STAYING = ("--config.measure.max_seconds=4", "--config.measure.target=1e-6",
+           "--config.measure.max_samples=100000")  # fmt: skip
+
+
+def test_a_worker_that_is_killed_costs_its_row_only(tmp_path):
+    parent = start(tmp_path, "--config=smoke", LONG, "--workdir=w", *STAYING)
+    wait_for_rows(tmp_path / "w", 1)
+    time.sleep(1)
+    (worker,) = children(parent.pid)
+    os.kill(worker, signal.SIGKILL)
+    parent.communicate(timeout=120)
+    assert parent.returncode == 1
+    found = rows(tmp_path / "w")
+    assert [row.status for row in found] == ["ok", "crashed", "ok"]
+    assert "signal SIGKILL" in (found[1].reason or "")
+
+
+def test_a_run_that_is_killed_is_carried_on(main_py, tmp_path):
+    parent = start(tmp_path, "--config=smoke", LONG, "--workdir=w", *STAYING)
+    wait_for_rows(tmp_path / "w", 1)
+    (worker,) = children(parent.pid)
+    parent.kill()
+    parent.communicate(timeout=60)
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{worker}").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not Path(f"/proc/{worker}").exists()  # no orphan keeps the device
+    file = tmp_path / "w" / record.FILE_NAME
+    first = rows(tmp_path / "w")
+    file.write_bytes(file.read_bytes() + b'{"run_id": "torn')
+    done = main_py("run", "--resume", "--workdir=w")
+    assert done.returncode == 0, done.stderr
+    assert "the last line is torn" in done.stderr
+    found = rows(tmp_path / "w")
+    assert found[: len(first)] == first
+    assert [row.params["shape"] for row in found] == ["64", "3000", "96"]
+
+
+def test_two_runs_do_not_write_to_one_workdir(main_py, tmp_path):
+    parent = start(tmp_path, "--config=smoke", LONG, "--workdir=w", *STAYING)
+    try:
+        wait_for_rows(tmp_path / "w", 1)
+        done = main_py("run", "--resume", "--workdir=w")
+        assert done.returncode == 2
+        assert "another run is writing to --workdir=w" in done.stderr
+    finally:
+        parent.kill()
+        parent.communicate()
+
+
+def test_virtual_devices_and_a_mesh(main_py, tmp_path):
+    done = main_py(
+        "run", *ONE_MATMUL, *FAST, "--fake_devices=4", "--mesh=data:2,model:2", "--workdir=w"
+    )
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(tmp_path / "w")
+    assert row.mesh == {"data": 2, "model": 2}
+    assert (row.target["num_devices"], row.target["num_chips"]) == (4, None)
+
+
+def test_unsupported_rows_are_rows_and_strict_counts_them(main_py, tmp_path):
+    arguments = ("run", *ONE_MATMUL, *FAST, "--precision=fp32,tf32")
+    assert main_py(*arguments, "--workdir=w").returncode == 0
+    assert [row.status for row in rows(tmp_path / "w")] == ["ok", "unsupported"]
+    assert main_py(*arguments, "--workdir=v", "--strict").returncode == 1
+
+
+def test_baselines_are_rows_on_the_cpu_with_their_threads(main_py, tmp_path):
+    done = main_py(
+        "run", *ONE_MATMUL, *FAST, "--baselines=numpy,numpy_1thread,cupy", "--precision=fp32,bf16",
+        "--workdir=w",
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {(row.implementation, row.precision): row for row in rows(tmp_path / "w")}
+    assert found["numpy", "fp32"].status == "ok"
+    assert found["numpy", "bf16"].status == "unsupported"
+    assert found["cupy", "fp32"].status == "unsupported"
+    threads = found["numpy_1thread", "fp32"].env["settings"]["OPENBLAS_NUM_THREADS"]
+    assert threads == "1"
+
+
+def test_a_profile_without_device_events_keeps_the_host_time(main_py, tmp_path):
+    done = main_py("run", *ONE_MATMUL, *FAST, "--profile", "--workdir=w")
+    assert done.returncode == 0, done.stderr
+    (row,) = rows(tmp_path / "w")
+    assert row.facts["device_trace"]["reason"] == "no device events"
+    assert row.samples_s
+    assert "no device events" in done.stdout
+
+
+def test_an_unknown_xla_flag_is_a_row_and_no_dead_run(main_py, tmp_path):
+    done = main_py("run", *ONE_MATMUL, *FAST, "--workdir=w", XLA_FLAGS="--xla_no_such_flag=1")
+    assert done.returncode == 1
+    (row,) = rows(tmp_path / "w")
+    assert row.status == "crashed"
+    assert "xla_no_such_flag" in (row.reason or "")
+
+
+def test_a_full_disk_is_said_in_one_line(tmp_path):
+    script = (
+        f"import resource, runpy, sys; sys.path.insert(0, {str(ROOT)!r});"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (5000, 5000));"
+        "sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    many = cases(it={"workload": "matmul", "shape": tuple(str(64 + i) for i in range(8))})
+    arguments = [str(ROOT / "main.py"), "run", "--config=smoke", many, *FAST, "--workdir=w"]
+    done = subprocess.run(
+        [sys.executable, "-c", script, *arguments], cwd=tmp_path, capture_output=True, text=True,
+        timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 1
+    assert "a record could not be written" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert rows(tmp_path / "w")
+
+
+def test_the_list_of_chips_names_its_sources(main_py):
+    done = main_py("list", "chips")
+    assert done.returncode == 0
+    assert "h100_sxm" in done.stdout
+    assert "datasheet" in done.stdout
+
+
+def test_the_parent_starts_no_back_end_and_imports_no_jax(tmp_path):
+    script = (
+        "import sys; sys.argv = ['main.py']\n"
+        "from accel_bench import config_files, plan, runner, api, compare, listing\n"
+        "plan.make_plan(config_files.load('default'))\n"
+        "assert 'jax' not in sys.modules and 'flax' not in sys.modules, 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_flax_is_imported_only_where_a_model_is_run():
+    script = (
+        "import sys, jax\n"
+        "from accel_bench import execute\n"
+        "from accel_bench.workloads import WORKLOADS\n"
+        "for name in ('matmul', 'memory', 'dispatch', 'transfer'): WORKLOADS[name].builder()\n"
+        "assert 'flax' not in sys.modules, 'imported'"
+    )
+    subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
+
+
+def test_records_are_one_json_object_a_line(main_py, tmp_path):
+    main_py("run", *ONE_MATMUL, *FAST, "--workdir=w")
+    for line in (tmp_path / "w" / record.FILE_NAME).read_text().splitlines():
+        assert json.loads(line, parse_constant=pytest.fail)["schema_version"] == 1
