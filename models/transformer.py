@@ -12,7 +12,7 @@ Everything else, so every operand of every matmul, is in `config.dtype`; weights
 
 Names of dimensions: B batch, T length, D width, L layers, K key-value heads, G query heads per
 key-value head, C = G + 2 (a group's queries, its key and its value), Q head size, F MLP width,
-I inputs of the MLP (gate and up, or only up), V vocabulary, S length of the cache.
+V vocabulary, S length of the cache.
 """
 
 from typing import Any
@@ -23,6 +23,7 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from models.attention import attention, rotary_tables, rotate
+from models.layers import activate_and_project, dot, norm_and_project, rms_norm
 from models.sharding import LogicalAxes, constrain
 from models.sizes import ModelConfig
 
@@ -39,25 +40,6 @@ def weight(
 
 def scale(shape: tuple[int, ...], axes: LogicalAxes, config: ModelConfig) -> nnx.Param:
     return nnx.Param(jnp.ones(shape, config.param_dtype), logical_axes=axes)
-
-
-def rms_norm(x_BTD: jax.Array, scale_D: jax.Array, config: ModelConfig) -> jax.Array:
-    x32_BTD = x_BTD.astype(jnp.float32)
-    mean_square_BT1 = jnp.mean(jnp.square(x32_BTD), axis=-1, keepdims=True)
-    normed_BTD = x32_BTD * jax.lax.rsqrt(mean_square_BT1 + config.norm_epsilon)
-    return (normed_BTD * scale_D.astype(jnp.float32)).astype(config.dtype)
-
-
-def dot(x_xM: jax.Array, w_MN: jax.Array, config: ModelConfig, out_dtype: Any = None) -> jax.Array:
-    """Product with a weight, in the compute dtype and the chosen precision."""
-    flat_NM = x_xM.reshape(-1, x_xM.shape[-1]).astype(config.dtype)
-    out = jnp.matmul(
-        flat_NM,
-        w_MN.astype(config.dtype),
-        precision=config.dot_precision,
-        preferred_element_type=out_dtype or jnp.dtype(config.dtype),
-    )
-    return out.reshape(*x_xM.shape[:-1], -1)
 
 
 class Block(nnx.Module):
@@ -98,11 +80,9 @@ class Block(nnx.Module):
         c = self.config
         B, T, D = x_BTD.shape
         K, C, Q = self.qkv_DKCQ.shape[1:]
-        h_BTD = rms_norm(x_BTD, self.attention_norm_D[...], c)
-        B, T, D = x_BTD.shape
-        K, C, Q = self.qkv_DKCQ.shape[1:]
-        qkv_BTKCQ = dot(h_BTD, self.qkv_DKCQ[...].reshape(D, -1), c).reshape(B, T, K, C, Q)
-        qkv_BKCTQ = qkv_BTKCQ.transpose(0, 2, 3, 1, 4)
+        qkv_DN = self.qkv_DKCQ[...].reshape(D, -1)
+        (qkv_BTN,) = norm_and_project(x_BTD, self.attention_norm_D[...], (qkv_DN,), c)
+        qkv_BKCTQ = qkv_BTN.reshape(B, T, K, C, Q).transpose(0, 2, 3, 1, 4)
         q_BKGTQ, k_BK1TQ, v_BK1TQ = jnp.split(qkv_BKCTQ, (C - 2, C - 1), axis=2)
         q_BKGTQ = rotate(q_BKGTQ, *rotary)
         k_BKTQ = rotate(k_BK1TQ[:, :, 0], *rotary)
@@ -116,21 +96,18 @@ class Block(nnx.Module):
             k_BKSQ = jax.lax.dynamic_update_slice(cache[0], k_BKTQ, start)
             v_BKSQ = jax.lax.dynamic_update_slice(cache[1], v_BKTQ, start)
         mixed_BKGTQ = attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, c)
-        x_BTD = x_BTD + dot(
-            mixed_BKGTQ.transpose(0, 3, 1, 2, 4).reshape(B, T, -1),
-            self.out_KGQD[...].reshape(-1, D),
-            c,
-        )
+        mixed_BTN = mixed_BKGTQ.transpose(0, 3, 1, 2, 4).reshape(B, T, -1)
+        x_BTD = x_BTD + dot(mixed_BTN, self.out_KGQD[...].reshape(-1, D), c)
         x_BTD = constrain(x_BTD, ("batch", "length", None), self.mesh)
 
-        h_BTD = rms_norm(x_BTD, self.mlp_norm_D[...], c)
-        up_BTF = dot(h_BTD, self.up_DF[...], c)
-        up_BTF = constrain(up_BTF, ("batch", "length", "mlp"), self.mesh)
+        weights_DF = (self.up_DF[...],)
         if c.activation == "swiglu":
-            hidden_BTF = jax.nn.silu(dot(h_BTD, self.gate_DF[...], c)) * up_BTF
-        else:
-            hidden_BTF = jax.nn.gelu(up_BTF, approximate=True)
-        x_BTD = x_BTD + dot(hidden_BTF, self.down_FD[...], c)
+            weights_DF += (self.gate_DF[...],)
+        inputs_BTF = norm_and_project(x_BTD, self.mlp_norm_D[...], weights_DF, c)
+        inputs_BTF = tuple(
+            constrain(x_BTF, ("batch", "length", "mlp"), self.mesh) for x_BTF in inputs_BTF
+        )
+        x_BTD = x_BTD + activate_and_project(inputs_BTF, self.down_FD[...], c)
         x_BTD = constrain(x_BTD, ("batch", "length", None), self.mesh)
         return x_BTD, (k_BKTQ, v_BKTQ)
 
@@ -208,7 +185,6 @@ class Transformer(nnx.Module):
 
         if c.remat != "none":
             policy = {
-                "elementwise": jax.checkpoint_policies.dots_saveable,
                 "dots": jax.checkpoint_policies.dots_with_no_batch_dims_saveable,
                 "full": None,
             }[c.remat]
