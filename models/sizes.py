@@ -99,7 +99,7 @@ def gemm_shapes(config: ModelConfig, tokens: int) -> dict[str, tuple[int, int, i
 
 
 # Which dimension is divided over which mesh axes; models/sharding.py turns names into shardings.
-# The first four are those of activations, the rest those of weights (and of the KV cache).
+# Activations, weights and the KV cache share the names; None stands for a dimension kept whole.
 MESH_AXES_OF = {
     "batch": ("data", "fsdp"),
     "length": ("seq",),

@@ -4,7 +4,7 @@ Pre-RMSNorm, grouped-query attention, GELU or SwiGLU, no biases, tied or untied 
 
 What stays in fp32 whatever `config.dtype` is (this list is the one place that says so):
   - RMSNorm: its mean square and the scaling;
-  - rotary rotary and the rotation;
+  - rotary angles and the rotation;
   - attention scores, their softmax, and the sum over values before it is rounded;
   - logits (the unembedding's output) and all of the loss.
 Everything else, so every operand of every matmul, is in `config.dtype`; weights are stored in
