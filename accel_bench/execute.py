@@ -23,7 +23,7 @@ from accel_bench.chips import CHIPS, find_chip
 from accel_bench.measure import Budget, Measurement
 from accel_bench.profile import trace
 from accel_bench.workloads import WORKLOADS
-from accel_bench.workloads.base import Device, HostWorkload, UnsupportedCase, make_mesh
+from accel_bench.workloads.base import Device, HostWorkload, SkippedCase, UnsupportedCase, make_mesh
 
 
 @dataclass
@@ -112,6 +112,8 @@ def execute(
         _measure(session, case, seed, budget, profile_dir, on_stage, outcome)
     except UnsupportedCase as error:
         outcome.status, outcome.reason = "unsupported", str(error)
+    except SkippedCase as error:
+        outcome.status, outcome.reason = "skipped", str(error)
     except (measure.OutOfMemory, MemoryError) as error:
         outcome.status, outcome.reason = "oom", str(error) or "out of host memory"
     except measure.NonFinite as error:

@@ -14,8 +14,8 @@ from models.sizes import ModelConfig
 def rotary_tables(positions_T: jax.Array, config: ModelConfig) -> tuple[jax.Array, jax.Array]:
     """Cosines and signed sines, each (T, 2, Q/2) in fp32, of the angles of arXiv 2104.09864."""
     half = config.head_size // 2
-    frequency = config.rope_base ** (-jnp.arange(half, dtype=jnp.float32) / half)
-    angle_Tq = positions_T.astype(jnp.float32)[:, None] * frequency
+    frequency = config.rope_base ** (-jnp.arange(half, dtype=config.wide_dtype) / half)
+    angle_Tq = positions_T.astype(config.wide_dtype)[:, None] * frequency
     cos_Tq, sin_Tq = jnp.cos(angle_Tq), jnp.sin(angle_Tq)
     tables = jnp.stack([cos_Tq, cos_Tq], axis=1), jnp.stack([-sin_Tq, sin_Tq], axis=1)
     # Behind a barrier, or the compiler may take sines and cosines anew for every head and layer.
@@ -28,7 +28,7 @@ def rotate(x_xTQ: jax.Array, cos_T2q: jax.Array, sin_T2q: jax.Array) -> jax.Arra
     The halves change places by a reversal of an axis of two, which vectorises where a
     concatenation of slices does not.
     """
-    x_xT2q = x_xTQ.astype(jnp.float32).reshape(*x_xTQ.shape[:-1], 2, -1)
+    x_xT2q = x_xTQ.astype(cos_T2q.dtype).reshape(*x_xTQ.shape[:-1], 2, -1)
     rotated = x_xT2q * cos_T2q + jnp.flip(x_xT2q, axis=-2) * sin_T2q
     return rotated.reshape(x_xTQ.shape).astype(x_xTQ.dtype)
 
@@ -57,11 +57,11 @@ def _einsum_attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, config: ModelConf
     q_BKNQ = q_BKGTQ.reshape(B, K, G * T, Q) * jnp.asarray(Q**-0.5, q_BKGTQ.dtype)
     score_BKNS = jnp.einsum(
         "bknq,bksq->bkns", q_BKNQ, k_BKSQ,
-        precision=precision, preferred_element_type=jnp.float32,
+        precision=precision, preferred_element_type=jnp.dtype(config.wide_dtype),
     )  # fmt: skip
     query_N1 = jnp.tile(first_position + jnp.arange(T), G)[:, None]
     seen_NS = jnp.arange(k_BKSQ.shape[2]) <= query_N1
-    score_BKNS = jnp.where(seen_NS, score_BKNS, jnp.finfo(jnp.float32).min)
+    score_BKNS = jnp.where(seen_NS, score_BKNS, jnp.finfo(score_BKNS.dtype).min)
     # Softmax with the division moved behind the second matmul: the same function, but both the
     # division and the row sums of its gradient then pass over (N, Q) instead of (N, S) elements.
     top_BKN1 = jax.lax.stop_gradient(score_BKNS.max(axis=-1, keepdims=True))
@@ -69,7 +69,7 @@ def _einsum_attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, config: ModelConf
     total_BKN1 = weight_BKNS.sum(axis=-1, keepdims=True)
     mixed_BKNQ = jnp.einsum(
         "bkns,bksq->bknq", weight_BKNS.astype(dtype), v_BKSQ,
-        precision=precision, preferred_element_type=jnp.float32,
+        precision=precision, preferred_element_type=jnp.dtype(config.wide_dtype),
     )  # fmt: skip
     return (mixed_BKNQ / total_BKN1).astype(dtype).reshape(B, K, G, T, Q)
 

@@ -31,7 +31,7 @@ def dot(x_xM: jax.Array, w_MN: jax.Array, config: ModelConfig, out_dtype: Any = 
 
 def rms_norm(x_BTD: jax.Array, scale_D: jax.Array, config: ModelConfig) -> jax.Array:
     """arXiv 1910.07467, in fp32; the result is in the compute dtype."""
-    x_BTD, scale_D = x_BTD.astype(jnp.float32), scale_D.astype(jnp.float32)
+    x_BTD, scale_D = x_BTD.astype(config.wide_dtype), scale_D.astype(config.wide_dtype)
     mean_square_BT1 = jnp.mean(jnp.square(x_BTD), axis=-1, keepdims=True)
     root_BT1 = jax.lax.rsqrt(mean_square_BT1 + config.norm_epsilon)
     return (x_BTD * root_BT1 * scale_D).astype(config.dtype)

@@ -68,6 +68,11 @@ class ModelConfig:
         return self.num_heads // self.num_kv_heads
 
     @property
+    def wide_dtype(self) -> str:
+        """For what must not be rounded to the compute dtype: fp32, or fp64 in an fp64 model."""
+        return "float64" if self.dtype == "float64" else "float32"
+
+    @property
     def mlp_inputs(self) -> int:
         """Projections into the MLP's hidden layer: gate and up for SwiGLU, only up for GELU."""
         return 2 if self.activation == "swiglu" else 1

@@ -2,7 +2,8 @@
 
 Pre-RMSNorm, grouped-query attention, GELU or SwiGLU, no biases, tied or untied embedding.
 
-What stays in fp32 whatever `config.dtype` is (this list is the one place that says so):
+What stays in fp32 whatever `config.dtype` is (this list is the one place that says so; fp64 where
+that is fp64, as in a reference to check against):
   - RMSNorm: its mean square and the scaling;
   - rotary angles and the rotation;
   - attention scores, their softmax, and the sum over values before it is rounded;
@@ -153,7 +154,7 @@ class Transformer(nnx.Module):
     def _unembed(self, x_BTD: jax.Array) -> jax.Array:
         table = self.embedding_VD if self.config.tied_embedding else self.unembedding_VD
         x_BTD = rms_norm(x_BTD, self.final_norm_D[...], self.config)
-        logits_BTV = dot(x_BTD, table[...].T, self.config, jnp.float32)
+        logits_BTV = dot(x_BTD, table[...].T, self.config, jnp.dtype(self.config.wide_dtype))
         return constrain(logits_BTV, ("batch", "length", "vocab"), self.mesh)
 
     def _store(self, cache: Cache, kv: tuple[jax.Array, jax.Array], position) -> Cache:

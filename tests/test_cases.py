@@ -79,11 +79,6 @@ def test_bad_cases_are_refused_by_name(section, axes, message):
         ({"workload": "memory", "op": "triad"}, {}, "config.cases.it lacks bytes"),
         ({"workload": "transfer", "direction": "h2d", "bytes": 6}, {}, "not divisible by 4"),
         (
-            {"workload": "transfer", "direction": "h2d", "bytes": 64},
-            {"data": 2},
-            "leave --mesh out",
-        ),
-        (
             {"workload": "model", "phase": "forward", "model": "tiny", "batch": 3, "length": 8},
             {"data": 2},
             "batch=3 does not divide over mesh axis 'data' of size 2",

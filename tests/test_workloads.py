@@ -10,6 +10,7 @@ from accel_bench.workloads import WORKLOADS
 from accel_bench.workloads import matmul as matmul_module
 from accel_bench.workloads.base import (
     HostWorkload,
+    SkippedCase,
     UnsupportedCase,
     Workload,
     host_array,
@@ -163,6 +164,19 @@ def test_transfers_move_what_they_say(direction):
         result = call.call(call.prepare())
         if call.error:
             assert call.error(result) <= workload.max_error
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("transfer", {"direction": "h2d", "bytes": 1 << 20}),
+        ("memory", {"op": "latency", "bytes": 1 << 20}),
+    ],
+)
+def test_what_has_no_meaning_on_a_mesh_is_skipped(name, params):
+    mesh = make_mesh(jax.devices(), {"data": 8})
+    with pytest.raises(SkippedCase, match="it has no mesh"):
+        build(name, params, mesh=mesh)
 
 
 def test_a_transfer_that_moved_nothing_is_found():

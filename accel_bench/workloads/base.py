@@ -19,6 +19,10 @@ class UnsupportedCase(Exception):
     """The case cannot be done on this back end; the text says why, for the row's reason."""
 
 
+class SkippedCase(Exception):
+    """The case has no meaning as it was asked for; the text says why, for the row's reason."""
+
+
 def keep_arguments(args: tuple, out: Any) -> tuple:
     """The next call's arguments are this call's: nothing is fed back."""
     del out

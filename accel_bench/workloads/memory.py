@@ -21,6 +21,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from accel_bench.workloads.base import (
+    SkippedCase,
     UnsupportedCase,
     Workload,
     host_array,
@@ -83,6 +84,7 @@ def build(params: Memory, precision: str, mesh: Mesh) -> Workload:
 
     Raises:
       UnsupportedCase: dependent loads anywhere but on a CPU.
+      SkippedCase: dependent loads on a mesh.
     """
     del precision
     if params.op == "latency":
@@ -198,6 +200,8 @@ def _latency(params: Memory, mesh: Mesh) -> Workload:
             "dependent loads: XLA launches a kernel for each step of a loop here, so that the time "
             "would be the launch's and not the load's"
         )
+    if mesh.size > 1:
+        raise SkippedCase("one chain of loads runs on one device: it has no mesh")
     lines, width = params.length, Memory.LINE // 4
     where = sharding(mesh)
 

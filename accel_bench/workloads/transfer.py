@@ -12,7 +12,7 @@ import numpy as np
 from jax import lax
 from jax.sharding import Mesh
 
-from accel_bench.workloads.base import Device, HostCall, HostWorkload
+from accel_bench.workloads.base import Device, HostCall, HostWorkload, SkippedCase
 from accel_bench.workloads.memory import uniform
 from accel_bench.workloads.params import Transfer
 
@@ -23,8 +23,13 @@ def build(params: Transfer, precision: str, mesh: Mesh) -> HostWorkload:
     """Copies of `params.bytes` between pageable host memory and one device.
 
     Where the device is the CPU itself, a transfer is a copy within main memory; the row says so.
+
+    Raises:
+      SkippedCase: there is a mesh.
     """
     del precision
+    if mesh.size > 1:
+        raise SkippedCase("a transfer is between the host and one device: it has no mesh")
     device = mesh.devices.flat[0]
     shared = device.platform == "cpu"
     setups = {"h2d": _host_to_device, "d2h": _device_to_host, "overlap": _overlap}

@@ -1,0 +1,82 @@
+"""The suite against a plain timing loop for the same shapes, in one process.
+
+    python benchmarks/against_hand_written.py
+
+Prints, for each shape, the suite's median rate over the best of a loop written by hand (jit,
+warm-up, calls in a row, wait for the last). Near 1 is right: more would be a lie, less overhead.
+The two take turns, so that a change in the machine's speed hits both.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+os.environ.setdefault("JAX_PLATFORMS", "")
+
+import jax
+
+from accel_bench import measure
+from accel_bench.measure import Budget, Measurement
+from accel_bench.workloads import WORKLOADS
+from accel_bench.workloads.base import Workload, make_mesh
+
+ROUNDS = 5
+BUDGET = Budget(target=0.01, max_samples=50, max_seconds=1.5, min_samples=10)
+CASES = [
+    *(("matmul", {"shape": str(size)}) for size in (512, 1024, 2048, 4096)),
+    ("memory", {"op": "triad", "bytes": 768 << 20}),
+]
+
+
+def by_hand(workload: Workload, seconds: float) -> float:
+    """Best seconds per step of a loop as anybody would write it."""
+    run = jax.jit(workload.fn, donate_argnums=workload.donate)
+    arguments, _ = workload.init(0)
+    out = jax.block_until_ready(run(*arguments))
+    best = float("inf")
+    calls = 1
+    deadline = time.perf_counter() + seconds
+    while time.perf_counter() < deadline:
+        start = time.perf_counter()
+        for _ in range(calls):
+            arguments = workload.feed(arguments, out)
+            out = run(*arguments)
+        jax.block_until_ready(out)
+        elapsed = time.perf_counter() - start
+        best = min(best, elapsed / calls / workload.inner)
+        if elapsed < 0.01:
+            calls *= 2
+    return best
+
+
+def by_suite(workload: Workload, launch: measure.Launch) -> float:
+    """Median seconds per step as the suite measures it."""
+    result = Measurement()
+    measure.measure(workload, 0, BUDGET, launch, None, result)
+    return statistics.median(result.samples_s)
+
+
+def main() -> None:
+    device = jax.devices()[0]
+    mesh = make_mesh([device], {})
+    launch = measure.launch_cost(device)
+    print(f"{device.device_kind}, jax {jax.__version__}; rate of the suite / best by hand")
+    for name, params in CASES:
+        spec = WORKLOADS[name]
+        workload = spec.builder()(spec.params(**params), "fp32", mesh)
+        pairs = [
+            (by_hand(workload, BUDGET.max_seconds), by_suite(workload, launch))
+            for _ in range(ROUNDS)
+        ]
+        ratio = statistics.median(hand / suite for hand, suite in pairs)
+        amount = workload.work[spec.rate] / min(suite for _, suite in pairs)
+        print(f"{name:8} {params!s:42} {ratio:6.3f}   best {amount / 1e9:7.1f} G{spec.rate}/s")
+
+
+if __name__ == "__main__":
+    main()
