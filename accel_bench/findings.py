@@ -123,7 +123,12 @@ def _transfer(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterat
         top = _fastest([r for r in records if r.params["direction"] == direction])
         if top:
             yield f"{words}: up to {_shown(top)}."
-    hidden = [(h, r) for r in records if (h := derive.hidden_fraction(r)) is not None]
+    hidden = [
+        (share, record)
+        for record in records
+        if (share := derive.hidden_fraction(record)) is not None
+        and "noisy" not in derive.flags(record)
+    ]
     if hidden:
         share, record = max(hidden, key=lambda pair: pair[0])
         yield (

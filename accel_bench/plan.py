@@ -24,6 +24,7 @@ BASELINE_ENVIRON = {
         "VECLIB_MAXIMUM_THREADS": "1",
     }
 }
+_HUGE_PAGES = "glibc.malloc.hugetlb=1"
 _DEVICE_COUNT = "--xla_force_host_platform_device_count"
 
 
@@ -78,12 +79,16 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
 
 def worker_environ(plan: Plan, case: Case) -> dict[str, str]:
     """Settings that the worker of a case needs from before its back end starts."""
+    config = plan.config
+    environ = {}
+    if config.huge_pages and (plan.platform == "cpu" or case.implementation != XLA):
+        others = os.environ.get("GLIBC_TUNABLES")
+        environ["GLIBC_TUNABLES"] = ":".join(filter(None, [others, _HUGE_PAGES]))
     if case.implementation != XLA:
         # Baselines leave the accelerator to the library: only a CPU back end beside it.
-        return {"JAX_PLATFORMS": "cpu", **BASELINE_ENVIRON.get(case.implementation, {})}
-    config = plan.config
+        return {"JAX_PLATFORMS": "cpu", **environ, **BASELINE_ENVIRON.get(case.implementation, {})}
     platforms = {"cpu": "cpu", "gpu": f"{detect.gpu_backend()},cpu", "tpu": "tpu,cpu"}
-    environ = {"JAX_PLATFORMS": platforms[plan.platform]}
+    environ["JAX_PLATFORMS"] = platforms[plan.platform]
     flags = os.environ.get("XLA_FLAGS", "").split()
     if config.fake_devices:
         flags = [flag for flag in flags if not flag.startswith(_DEVICE_COUNT)]

@@ -70,7 +70,7 @@ def _status(record: Record, best: Mapping[str, Ceilings]) -> str:
 def _note(record: Record, best: Mapping[str, Ceilings]) -> str:
     notes = derive.flags(record) if record.status == "ok" else [record.reason or ""]
     hidden = derive.hidden_fraction(record)
-    if hidden is not None:
+    if hidden is not None and "noisy" not in notes:
         notes.append(f"{units.percent(hidden)} hidden")
     if record.facts.get("host_and_device_share_memory") and record.status == "ok":
         notes.append("within main memory")

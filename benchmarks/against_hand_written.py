@@ -33,25 +33,24 @@ CASES = [
 ]
 
 
-def by_hand(workload: Workload, seconds: float) -> float:
-    """Best seconds per step of a loop as anybody would write it."""
+def by_hand(workload: Workload) -> float:
+    """Seconds per step of a plain loop: jit, warm-up, best of five runs of at least 0.2 s."""
     run = jax.jit(workload.fn, donate_argnums=workload.donate)
-    arguments, _ = workload.init(0)
-    out = jax.block_until_ready(run(*arguments))
-    best = float("inf")
-    calls = 1
-    deadline = time.perf_counter() + seconds
-    while time.perf_counter() < deadline:
+    state = [workload.init(0)[0]]
+
+    def loop(calls: int) -> float:
+        arguments, out = state[0], None
         start = time.perf_counter()
         for _ in range(calls):
-            arguments = workload.feed(arguments, out)
             out = run(*arguments)
+            arguments = workload.feed(arguments, out)
         jax.block_until_ready(out)
-        elapsed = time.perf_counter() - start
-        best = min(best, elapsed / calls / workload.inner)
-        if elapsed < 0.01:
-            calls *= 2
-    return best
+        state[0] = arguments
+        return (time.perf_counter() - start) / calls / workload.inner
+
+    loop(1)
+    calls = max(1, round(0.2 / (loop(2) * workload.inner)))
+    return min(loop(calls) for _ in range(5))
 
 
 def by_suite(workload: Workload, launch: measure.Launch) -> float:
@@ -69,10 +68,7 @@ def main() -> None:
     for name, params in CASES:
         spec = WORKLOADS[name]
         workload = spec.builder()(spec.params(**params), "fp32", mesh)
-        pairs = [
-            (by_hand(workload, BUDGET.max_seconds), by_suite(workload, launch))
-            for _ in range(ROUNDS)
-        ]
+        pairs = [(by_hand(workload), by_suite(workload, launch)) for _ in range(ROUNDS)]
         ratio = statistics.median(hand / suite for hand, suite in pairs)
         amount = workload.work[spec.rate] / min(suite for _, suite in pairs)
         print(f"{name:8} {params!s:42} {ratio:6.3f}   best {amount / 1e9:7.1f} G{spec.rate}/s")

@@ -39,6 +39,9 @@ def test_the_hash_covers_what_is_measured_and_not_where_or_how_long():
     config.device, config.precision, config.timeout_s = "gpu", ("bf16",), 5.0
     config.measure.max_seconds = 60.0
     assert configs.config_hash(config) == before
+    config.huge_pages = False
+    assert configs.config_hash(config) != before
+    config.huge_pages = True
     config.seed = 1
     assert configs.config_hash(config) != before
 
