@@ -8,6 +8,7 @@ contiguous matrices, which XLA on CPU needs to be fast and GPU and TPU compilers
 import jax
 import jax.numpy as jnp
 
+from models.layers import wide_einsum
 from models.sizes import ModelConfig
 
 
@@ -52,13 +53,9 @@ def attention(
 
 def _einsum_attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, config: ModelConfig) -> jax.Array:
     B, K, G, T, Q = q_BKGTQ.shape
-    dtype, precision = jnp.dtype(config.dtype), config.dot_precision
     # A group's queries are so many more rows of one matmul: N = G x T.
     q_BKNQ = q_BKGTQ.reshape(B, K, G * T, Q) * jnp.asarray(Q**-0.5, q_BKGTQ.dtype)
-    score_BKNS = jnp.einsum(
-        "bknq,bksq->bkns", q_BKNQ, k_BKSQ,
-        precision=precision, preferred_element_type=jnp.dtype(config.wide_dtype),
-    )  # fmt: skip
+    score_BKNS = wide_einsum("bknq,bksq->bkns", q_BKNQ, k_BKSQ, config)
     query_N1 = jnp.tile(first_position + jnp.arange(T), G)[:, None]
     seen_NS = jnp.arange(k_BKSQ.shape[2]) <= query_N1
     score_BKNS = jnp.where(seen_NS, score_BKNS, jnp.finfo(score_BKNS.dtype).min)
@@ -67,11 +64,9 @@ def _einsum_attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, config: ModelConf
     top_BKN1 = jax.lax.stop_gradient(score_BKNS.max(axis=-1, keepdims=True))
     weight_BKNS = jnp.exp(score_BKNS - top_BKN1)
     total_BKN1 = weight_BKNS.sum(axis=-1, keepdims=True)
-    mixed_BKNQ = jnp.einsum(
-        "bkns,bksq->bknq", weight_BKNS.astype(dtype), v_BKSQ,
-        precision=precision, preferred_element_type=jnp.dtype(config.wide_dtype),
-    )  # fmt: skip
-    return (mixed_BKNQ / total_BKN1).astype(dtype).reshape(B, K, G, T, Q)
+    weight_BKNS = weight_BKNS.astype(config.dtype)
+    mixed_BKNQ = wide_einsum("bkns,bksq->bknq", weight_BKNS, v_BKSQ, config)
+    return (mixed_BKNQ / total_BKN1).astype(config.dtype).reshape(B, K, G, T, Q)
 
 
 def _library_attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, config: ModelConfig) -> jax.Array:

@@ -9,7 +9,7 @@ whose memory is slower than its arithmetic. So this is not what `config.remat` c
 Names of dimensions as in models/transformer.py; x stands for any leading ones.
 """
 
-from typing import Any
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -17,16 +17,42 @@ import jax.numpy as jnp
 from models.sizes import ModelConfig
 
 
-def dot(x_xM: jax.Array, w_MN: jax.Array, config: ModelConfig, out_dtype: Any = None) -> jax.Array:
+def dot(x_xM: jax.Array, w_MN: jax.Array, config: ModelConfig) -> jax.Array:
     """Product with a weight, in the compute dtype and the chosen precision."""
     flat_NM = x_xM.reshape(-1, x_xM.shape[-1]).astype(config.dtype)
     out = jnp.matmul(
         flat_NM,
         w_MN.astype(config.dtype),
         precision=config.dot_precision,
-        preferred_element_type=out_dtype or jnp.dtype(config.dtype),
+        preferred_element_type=jnp.dtype(config.dtype),
     )
     return out.reshape(*x_xM.shape[:-1], -1)
+
+
+def wide_einsum(spec: str, a: jax.Array, b: jax.Array, config: ModelConfig) -> jax.Array:
+    """Product of operands in the compute dtype that is not rounded to it: fp32 (`wide_dtype`).
+
+    The gradient's dots have both operands in the compute dtype too. By jax's own rule the fp32
+    cotangent would make them fp32 products, which matrix units multiply several times slower.
+    """
+    narrow, wide = jnp.dtype(config.dtype), jnp.dtype(config.wide_dtype)
+    product = partial(jnp.einsum, spec, precision=config.dot_precision)
+    if narrow == wide:
+        return product(a, b)
+
+    @jax.custom_vjp
+    def rule(a, b):
+        return product(a, b, preferred_element_type=wide)
+
+    def backward(operands, cotangent):
+        a, b = operands
+        cotangent = cotangent.astype(narrow)
+        (to_a,) = jax.linear_transpose(lambda a: product(a, b), a)(cotangent)
+        (to_b,) = jax.linear_transpose(lambda b: product(a, b), b)(cotangent)
+        return to_a, to_b
+
+    rule.defvjp(lambda a, b: (rule(a, b), (a, b)), backward)
+    return rule(a, b)
 
 
 def rms_norm(x_BTD: jax.Array, scale_D: jax.Array, config: ModelConfig) -> jax.Array:

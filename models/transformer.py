@@ -24,7 +24,13 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from models.attention import attention, rotary_tables, rotate
-from models.layers import activate_and_project, dot, norm_and_project, rms_norm
+from models.layers import (
+    activate_and_project,
+    dot,
+    norm_and_project,
+    rms_norm,
+    wide_einsum,
+)
 from models.sharding import LogicalAxes, constrain
 from models.sizes import ModelConfig
 
@@ -154,7 +160,10 @@ class Transformer(nnx.Module):
     def _unembed(self, x_BTD: jax.Array) -> jax.Array:
         table = self.embedding_VD if self.config.tied_embedding else self.unembedding_VD
         x_BTD = rms_norm(x_BTD, self.final_norm_D[...], self.config)
-        logits_BTV = dot(x_BTD, table[...].T, self.config, jnp.dtype(self.config.wide_dtype))
+        table_VD = table[...].astype(self.config.dtype)
+        flat_ND = x_BTD.reshape(-1, x_BTD.shape[-1])
+        logits_NV = wide_einsum("nd,vd->nv", flat_ND, table_VD, self.config)
+        logits_BTV = logits_NV.reshape(*x_BTD.shape[:-1], -1)
         return constrain(logits_BTV, ("batch", "length", "vocab"), self.mesh)
 
     def _store(self, cache: Cache, kv: tuple[jax.Array, jax.Array], position) -> Cache:

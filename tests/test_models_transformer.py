@@ -174,6 +174,8 @@ def test_the_precision_reaches_every_dot_and_its_gradient(attention, name, preci
 def test_every_dots_operands_are_in_the_compute_dtype():
     config = dataclasses.replace(TINY, dtype="bfloat16")
     params = params_of(TINY)
-    program = jax.make_jaxpr(partial(forward, config))(params, random_tokens(1, 4))
-    operands = [v.aval.dtype for dot in dots_of(program.jaxpr) for v in dot.invars]
-    assert operands and set(operands) == {jnp.dtype("bfloat16")}
+    loss = jax.grad(lambda params: forward(config, params, random_tokens(1, 4)).sum())
+    for program in (partial(forward, config, tokens_BT=random_tokens(1, 4)), loss):
+        jaxpr = jax.make_jaxpr(program)(params).jaxpr
+        operands = [v.aval.dtype for dot in dots_of(jaxpr) for v in dot.invars]
+        assert operands and set(operands) == {jnp.dtype("bfloat16")}
