@@ -16,12 +16,13 @@ from typing import Any
 
 import jax
 
-from accel_bench import checks, detect, measure
+from accel_bench import checks, detect, measure, timing
 from accel_bench.baselines import build_baseline
 from accel_bench.cases import XLA, Case
 from accel_bench.chips import CHIPS, find_chip
-from accel_bench.measure import Budget, Measurement
+from accel_bench.measure import Measurement
 from accel_bench.profile import trace
+from accel_bench.timing import Budget
 from accel_bench.workloads import WORKLOADS
 from accel_bench.workloads.base import Device, HostWorkload, SkippedCase, UnsupportedCase, make_mesh
 
@@ -40,7 +41,7 @@ class Session:
     devices: list[Device]
     axes: Mapping[str, int]
     target: dict[str, Any]
-    launch: measure.Launch
+    launch: timing.Launch
 
     def facts(self) -> dict[str, Any]:
         """What every row of this session shares."""
@@ -76,7 +77,7 @@ def start(platform: str, axes: Mapping[str, int]) -> Session:
     # jax calls every CPU "cpu".
     kind = detect.cpu_model() if platform == "cpu" else first.device_kind
     target = measured_target(platform, kind, len(devices) if axes else 1, len(devices))
-    return Session(devices, axes, target, measure.launch_cost(first))
+    return Session(devices, axes, target, timing.launch_cost(first))
 
 
 def measured_target(platform: str, device_kind: str, used: int, attached: int) -> dict[str, Any]:

@@ -132,7 +132,7 @@ class InProcess:
     def execute(self, case: Case, progress: Progress) -> Reply:
         """Runs one case; a crash of it is a crash of this process."""
         from accel_bench import execute
-        from accel_bench.measure import Budget
+        from accel_bench.timing import Budget
 
         config = self._plan.config
         outcome = execute.execute(

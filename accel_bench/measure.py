@@ -15,17 +15,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from accel_bench import program, stats
+from accel_bench import program, stats, timing
+from accel_bench.timing import Budget, Launch
 from accel_bench.workloads.base import Device, HostCall, HostWorkload, Workload
-
-# A sample is at least this long, and at least so many launches long.
-MIN_SAMPLE_S = 5e-3
-MIN_SAMPLE_LAUNCHES = 100
-MAX_CALLS_PER_SAMPLE = 1 << 16
-# Sampling stops calibrating and starts once two batches in a row agree this well.
-WARM_WITHIN = 0.05
-MAX_WARMUPS = 6
-MAX_DOUBLING_TRIES = 20
 
 
 class OutOfMemory(Exception):
@@ -40,16 +32,6 @@ class NonFinite(Exception):
     """The result holds a NaN or an infinity."""
 
 
-@dataclass(frozen=True)
-class Budget:
-    """When to stop sampling (see `measure` in `accel_bench.config.base`)."""
-
-    target: float
-    max_samples: int
-    max_seconds: float
-    min_samples: int
-
-
 @dataclass
 class Measurement:
     """What came out; times in seconds, `samples_s` per step."""
@@ -58,38 +40,6 @@ class Measurement:
     compile_s: float | None = None
     first_call_s: float | None = None
     facts: dict[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Launch:
-    """What a launch costs on this worker's devices, in seconds.
-
-    Attributes:
-      queued: per launch, when many are enqueued before the last is waited for.
-      blocking: when each is waited for.
-    """
-
-    queued: float
-    blocking: float
-
-
-def launch_cost(device: Device) -> Launch:
-    """Measures what launching a program costs that adds 1 to a scalar; best of a few batches."""
-    increment = jax.jit(lambda x: x + 1)
-    x = increment(jax.device_put(np.float32(0), device)).block_until_ready()
-
-    def batch(wait: bool, count: int = 200) -> float:
-        value = x
-        start = time.perf_counter()
-        for _ in range(count):
-            value = increment(value)
-            if wait:
-                value.block_until_ready()
-        value.block_until_ready()
-        return (time.perf_counter() - start) / count
-
-    batch(False)
-    return Launch(min(batch(False) for _ in range(5)), min(batch(True) for _ in range(5)))
 
 
 def measure(
@@ -160,9 +110,11 @@ def measure(
     on_stage("timing")
     timer = _CompiledTimer(compiled, args, workload)
     with jax.transfer_guard("disallow"):
-        calls = _calibrate(timer.seconds, launch)
-        result.samples_s = _sample(lambda: timer.seconds(calls), calls * workload.inner, budget)
-        linearity = _doubled(lambda: timer.seconds(2 * calls), lambda: timer.seconds(calls))
+        calls = timing.calibrate(timer.seconds, launch)
+        result.samples_s = timing.sample(
+            lambda: timer.seconds(calls), calls * workload.inner, budget
+        )
+        linearity = timing.doubling(lambda: timer.seconds(2 * calls), lambda: timer.seconds(calls))
     _require_finite(timer.args)
     result.facts |= {
         "calls_per_sample": calls,
@@ -205,42 +157,6 @@ class _CompiledTimer:
         return elapsed
 
 
-def _calibrate(seconds: Callable[[int], float], launch: Launch) -> int:
-    """Warms up, and returns how many calls make a sample that is long against a launch."""
-    wanted = max(MIN_SAMPLE_S, MIN_SAMPLE_LAUNCHES * launch.blocking)
-    calls = 1
-    previous = seconds(calls)
-    for _ in range(MAX_WARMUPS):
-        # Long calls are warm after one: there is nothing more to amortise.
-        if previous > 0.5:
-            break
-        needed = int(np.ceil(calls * wanted / max(previous, 1e-9)))
-        calls = min(max(calls, needed), MAX_CALLS_PER_SAMPLE)
-        now = seconds(calls)
-        if calls == 1 or now >= wanted:
-            settled = abs(now / max(previous, 1e-9) - 1) < WARM_WITHIN
-            previous = now
-            if settled:
-                break
-        previous = now
-    return calls
-
-
-def _sample(once: Callable[[], float], steps: int, budget: Budget) -> list[float]:
-    """Samples, in seconds per step, until the median is known well enough or time is up."""
-    samples: list[float] = []
-    deadline = time.perf_counter() + budget.max_seconds
-    while len(samples) < budget.max_samples:
-        samples.append(once() / steps)
-        enough = len(samples) >= budget.min_samples
-        # One sample that takes longer than the whole budget is better than none, three than one.
-        if time.perf_counter() > deadline and (enough or len(samples) >= 3):
-            break
-        if enough and stats.median(samples).half_width <= budget.target:
-            break
-    return samples
-
-
 def _check_doubled(workload: Workload, timer: _CompiledTimer, result: Measurement) -> None:
     """Twice the steps inside the program must take about twice as long."""
     assert workload.doubled is not None
@@ -259,28 +175,13 @@ def _check_doubled(workload: Workload, timer: _CompiledTimer, result: Measuremen
         twice.args = timer.args
         return elapsed
 
-    ratio = _doubled(double, single)
+    ratio = timing.doubling(double, single)
     result.facts["doubling"] = ratio
     if not ratio > 1.5:
         raise Invalid(
             f"hoisted: twice the steps take {ratio:.2f} times as long, so the compiler took work "
             "out of the loop"
         )
-
-
-def _doubled(double: Callable[[], float], single: Callable[[], float]) -> float:
-    """How many times as long the first takes: of the fastest of each, over more and more tries.
-
-    Other work on the machine only ever adds time, so that the fastest times are the true ones.
-    """
-    doubles, singles, ratio = [], [], 0.0
-    for _ in range(MAX_DOUBLING_TRIES):
-        doubles.append(double())
-        singles.append(single())
-        ratio = min(doubles) / min(singles)
-        if 1.6 < ratio < 2.5:
-            break
-    return ratio
 
 
 def _require_finite(tree: Any) -> None:
@@ -329,7 +230,8 @@ def measure_host(
     on_stage("timing")
     once = {key: _host_seconds(call, 1) for key, call in calls.items()}
     repeats = {
-        key: max(1, min(1000, int(np.ceil(MIN_SAMPLE_S / max(s, 1e-9))))) for key, s in once.items()
+        key: max(1, min(1000, int(np.ceil(timing.MIN_SAMPLE_S / max(s, 1e-9)))))
+        for key, s in once.items()
     }
     samples: dict[str, list[float]] = {key: [] for key in calls}
 
@@ -338,7 +240,7 @@ def measure_host(
             samples[key].append(_host_seconds(call, repeats[key]))
         return samples[name][-1]
 
-    result.samples_s = _sample(interleaved, 1, budget)
+    result.samples_s = timing.sample(interleaved, 1, budget)
     result.facts |= {
         "calls_per_sample": repeats[name],
         "steps_per_call": 1,

@@ -76,7 +76,7 @@ def main() -> None:
     say("ready", env=environment, target=session.target)
 
     from accel_bench.cases import Case
-    from accel_bench.measure import Budget
+    from accel_bench.timing import Budget
 
     while True:
         request = requests.get()

@@ -20,8 +20,9 @@ os.environ.setdefault("JAX_PLATFORMS", "")
 
 import jax
 
-from accel_bench import measure
-from accel_bench.measure import Budget, Measurement
+from accel_bench import measure, timing
+from accel_bench.measure import Measurement
+from accel_bench.timing import Budget
 from accel_bench.workloads import WORKLOADS
 from accel_bench.workloads.base import Workload, make_mesh
 
@@ -53,7 +54,7 @@ def by_hand(workload: Workload) -> float:
     return min(loop(calls) for _ in range(5))
 
 
-def by_suite(workload: Workload, launch: measure.Launch) -> float:
+def by_suite(workload: Workload, launch: timing.Launch) -> float:
     """Median seconds per step as the suite measures it."""
     result = Measurement()
     measure.measure(workload, 0, BUDGET, launch, None, result)
@@ -63,7 +64,7 @@ def by_suite(workload: Workload, launch: measure.Launch) -> float:
 def main() -> None:
     device = jax.devices()[0]
     mesh = make_mesh([device], {})
-    launch = measure.launch_cost(device)
+    launch = timing.launch_cost(device)
     print(f"{device.device_kind}, jax {jax.__version__}; rate of the suite / best by hand")
     for name, params in CASES:
         spec = WORKLOADS[name]

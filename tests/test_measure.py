@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from accel_bench import measure
-from accel_bench.measure import Budget, Invalid, Launch, Measurement, NonFinite, OutOfMemory
+from accel_bench import measure, timing
+from accel_bench.measure import Invalid, Measurement, NonFinite, OutOfMemory
+from accel_bench.timing import Budget, Launch
 from accel_bench.workloads.base import HostCall, HostWorkload, Workload
 
 BUDGET = Budget(target=0.2, max_samples=10, max_seconds=0.3, min_samples=5)
@@ -47,7 +48,7 @@ def test_an_honest_workload_gives_samples_and_separate_times():
 def test_samples_are_long_against_a_launch():
     result = run(square(lambda a, b: a @ b))
     sample_s = np.median(result.samples_s) * result.facts["calls_per_sample"]
-    assert sample_s > 0.5 * measure.MIN_SAMPLE_S
+    assert sample_s > 0.5 * timing.MIN_SAMPLE_S
 
 
 def test_a_product_that_the_compiler_dropped_is_found():
@@ -159,6 +160,6 @@ def test_host_results_are_checked():
 
 
 def test_launching_costs_something_and_waiting_more():
-    launch = measure.launch_cost(jax.devices()[0])
+    launch = timing.launch_cost(jax.devices()[0])
     assert 1e-7 < launch.queued < 1e-2
     assert launch.blocking > 0.5 * launch.queued
