@@ -4,7 +4,7 @@
   python main.py run --config=configs/matmul.py --precision=fp32,bf16
   python main.py run --resume --workdir=DIR   carry on where a stopped run ended
   python main.py compare DIR DIR              two runs side by side
-  python main.py list [devices|chips|workloads|configs|precisions|models|flags]
+  python main.py list [devices|chips [NAME]|workloads|configs|precisions|models|flags]
 
 Exit status: 0 all is well; 1 a case failed; 2 the request was wrong.
 """

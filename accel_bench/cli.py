@@ -168,8 +168,14 @@ def _list(rest: Sequence[str], values: flags.FlagValues) -> int:
     from accel_bench import listing
 
     del values
-    for name in rest or LISTS:
-        if name not in LISTS:
-            raise unknown("list", name, LISTS)
-        listing.show(name)
+    name, *chosen = rest or [""]
+    if name and name not in LISTS:
+        raise unknown("list", name, LISTS)
+    if chosen and name != "chips":
+        raise RequestError(f"list {name} takes no more words; list chips takes names of chips")
+    if name == "chips":
+        listing.show_chips(chosen)
+        return 0
+    for each in [name] if name else LISTS:
+        listing.show(each)
     return 0

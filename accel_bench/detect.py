@@ -106,7 +106,7 @@ def memory_available() -> int | None:
 
 def _installed(pattern: str) -> bool:
     names = (d.metadata["Name"] or "" for d in importlib.metadata.distributions())
-    return any(re.fullmatch(pattern, name) for name in names)
+    return any(re.fullmatch(pattern, name.replace("_", "-")) for name in names)
 
 
 def _gpus() -> tuple[int, str]:
@@ -159,7 +159,7 @@ def attached() -> Attached:
         plugins={
             "cpu": True,
             "gpu": bool(gpus) and _installed(r"jax-(cuda|rocm)\d*-plugin"),
-            "tpu": bool(tpus) and _installed("libtpu"),
+            "tpu": bool(tpus) and _installed("libtpu(-nightly)?"),
         },
         name={
             "cpu": f"{cpu_model()}, {cpu_cores()} cores",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich import box
 from rich.table import Table
 
@@ -18,7 +20,7 @@ def show(name: str) -> None:
     """Prints the list of this name, one of `accel_bench.cli.LISTS`."""
     {
         "devices": _devices,
-        "chips": _chips,
+        "chips": show_chips,
         "workloads": _workloads,
         "configs": _configs,
         "precisions": _precisions,
@@ -48,13 +50,19 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
-def _chips() -> None:
+def show_chips(names: Sequence[str] = ()) -> None:
+    """Prints the chip table, or the rows of these chips.
+
+    Raises:
+      RequestError: there is no such chip.
+    """
+    shown = {name: chips.lookup(name) for name in names} or chips.CHIPS
     columns = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     table = _table(
         "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; - where none is published",
         "chip", *columns, "GB", "GB/s", "link GB/s", "W", "jax devices", "year", "source",
     )  # fmt: skip
-    for name, chip in chips.CHIPS.items():
+    for name, chip in shown.items():
         link = f"{chip.link_gbs:g} x {chip.links}" if chip.link_gbs else "-"
         table.add_row(
             name,

@@ -85,6 +85,8 @@ WRONG = [
     (("rum",), "unknown command 'rum': did you mean 'run'?"),
     (("run", "--no_such_flag"), "Unknown command line flag 'no_such_flag'"),
     (("list", "chip"), "unknown list 'chip': did you mean 'chips'?"),
+    (("list", "chips", "h100_smx"), "unknown chip 'h100_smx': did you mean 'h100_sxm'?"),
+    (("list", "configs", "smoke"), "list configs takes no more words"),
     (("compare", "a"), "compare needs at least two workdirs"),
     (("compare", "a", "b"), "cannot read records from a"),
 ]
@@ -280,6 +282,7 @@ def test_the_list_of_chips_names_its_sources(main_py):
     assert done.returncode == 0
     assert "h100_sxm" in done.stdout
     assert "datasheet" in done.stdout
+    assert "h100_sxm" not in main_py("list", "chips", "v5e").stdout
 
 
 def test_the_parent_starts_no_back_end_and_imports_no_jax(tmp_path):
