@@ -110,7 +110,8 @@ def _unpaired(sources: Sequence[Source], shared: Mapping[tuple, Any]) -> list[st
         if number and not hashes & {r.config_hash for r in alone}:
             lines.append(f"{name}: another experiment ({_config_difference(first, source)})")
         else:
-            lines.append(f"{name}: {_field_difference(alone, sources)}")
+            others = [r for other in sources if other is not source for r in other.records]
+            lines.append(f"{name}: {_field_difference(alone, others)}")
     return lines
 
 
@@ -125,21 +126,14 @@ def _experiment(plain: Mapping[str, Any]) -> dict[str, Any]:
     return {key: plain[key] for key in plain if key not in (*configs.RUN_FIELDS, "name")}
 
 
-def _field_difference(alone: Sequence[Record], sources: Sequence[Source]) -> str:
+def _field_difference(alone: Sequence[Record], others: Sequence[Record]) -> str:
     """Which of precision, implementation and parameters no other source has."""
     reasons: dict[str, None] = {}
     for record in alone:
-        others = [
-            r
-            for source in sources
-            for r in source.records
-            if r.config_hash == record.config_hash
-            and r.workload == record.workload
-            and pair_key(r) != pair_key(record)
-        ]
+        related = [r for r in others if r.workload == record.workload]
         for field in ("precision", "implementation"):
             value = getattr(record, field)
-            if others and value not in {getattr(r, field) for r in others}:
+            if related and value not in {getattr(r, field) for r in related}:
                 reasons[f"{field} {value} is only here"] = None
                 break
         else:
@@ -166,6 +160,10 @@ def compare(paths: Sequence[Path], console: Console | None = None) -> None:
         console.print(literal(f"{source.name(number)}  ({source.path})"), soft_wrap=True)
         for problem in source.problems:
             console.print(literal(f"  {problem}", "yellow"), soft_wrap=True)
+    reference = sources[0].name(0).split(":")[0]
+    console.print(
+        literal(f"/ {reference}: how many times as fast; ~1 where the intervals overlap", "dim")
+    )
     for name in dict.fromkeys(key[1] for key in comparison.rows):
         rows = {key: row for key, row in comparison.rows.items() if key[1] == name}
         console.print(_table(name, rows, sources))

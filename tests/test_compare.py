@@ -59,6 +59,15 @@ def test_what_does_not_pair_is_listed_with_the_field_that_differs(tmp_path, fiel
     )
 
 
+def test_a_run_in_more_precisions_names_them_and_not_the_sizes(tmp_path):
+    shapes = ("64", "128")
+    one = write(tmp_path / "one", [row(shape=s) for s in shapes])
+    more = [row(shape=s, precision=p) for s in shapes for p in ("fp32", "bf16")]
+    text = shown(one, write(tmp_path / "other", more)).replace("\n", "")
+    assert "2 of 4 rows pair with nothing: precision bf16 is only here" in text
+    assert "128 is only here" not in text
+
+
 def test_two_experiments_are_refused_with_the_field_that_differs(tmp_path):
     one = write(tmp_path / "one", [row(config_hash="a")])
     other = write(tmp_path / "other", [row(config_hash="b")])
