@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from accel_bench import chips, stats
+from accel_bench import chips, precision, stats
 from accel_bench.cases import XLA, describe
 from accel_bench.record import Record
 from accel_bench.stats import Median
@@ -157,6 +157,17 @@ def hidden_fraction(record: Record) -> float | None:
         return None
     serial, transfer, compute = (stats.median(companions[name]).value for name in names)
     return min(1.0, (serial - step.value) / min(transfer, compute))
+
+
+def delivered(record: Record) -> str | None:
+    """The precision that a product's error looks like, beside the one that was asked for.
+
+    None for rows that are no single product: errors add up through the layers of a model.
+    """
+    error = record.facts.get("error")
+    if record.workload not in ("matmul", "attention") or record.status != "ok" or error is None:
+        return None
+    return precision.delivered(error)
 
 
 def label(record: Record) -> str:

@@ -93,6 +93,10 @@ def _precision(record: Record, best: Mapping[str, Ceilings]) -> str:
     return record.precision if spec is None or spec.uses_precision else ""
 
 
+def _delivered(record: Record, best: Mapping[str, Ceilings]) -> str:
+    return derive.delivered(record) or ""
+
+
 def _level(record: Record, best: Mapping[str, Ceilings]) -> str:
     return derive.cache_level(record) or ""
 
@@ -100,6 +104,7 @@ def _level(record: Record, best: Mapping[str, Ceilings]) -> str:
 COLUMNS = (
     _Column("case", lambda record, best: derive.label(record), right=False),
     _Column("precision", _precision, right=False),
+    _Column("delivered", _delivered, right=False),
     _Column("library", _by, right=False),
     _Column("level", _level, right=False),
     _Column("time", _time),

@@ -79,6 +79,14 @@ def test_the_hidden_fraction_is_of_the_shorter_part(serial, pipelined, hidden):
     assert derive.hidden_fraction(record) == hidden
 
 
+def test_what_was_delivered_stands_beside_what_was_asked_for():
+    tf32_for_fp32 = matmul(1.0, precision="fp32_default", facts={"error": 3e-4})
+    assert derive.delivered(tf32_for_fp32) == "tf32/fp16"
+    assert derive.delivered(matmul(1.0, facts={"error": 4e-7})) == "fp32"
+    assert derive.delivered(matmul(1.0)) is None
+    assert derive.delivered(make(workload="model", facts={"error": 1e-3})) is None
+
+
 def test_cache_levels():
     caches = {"L1": 32 << 10, "L2": 1 << 20, "L3": 32 << 20}
 
