@@ -77,6 +77,8 @@ def _emulated(case: Case, target: Mapping[str, Any], facts: Mapping[str, Any]) -
     if target["chip"]:
         return not chips.has_unit(chips.CHIPS[target["chip"]], case.precision)
     if target["platform"] == "cpu":
+        if entry.passes > 1:
+            return True
         units = _CPU_UNITS[entry.unit]
         return units is not None and not (set(units) & detect.cpu_flags())
     return False

@@ -213,7 +213,7 @@ def _ratio(reference: Record | None, record: Record | None) -> str:
     one, other = derive.time(reference), derive.time(record)
     if one is None or other is None:
         return ""
-    if one.low <= other.high and other.low <= one.high:
+    if derive.alike(reference, record):
         return "~1"
     return f"{units.digits(one.value / other.value)}x"
 

@@ -59,6 +59,14 @@ def time(record: Record) -> Median | None:
     return stats.median(record.samples_s)
 
 
+def alike(one: Record, other: Record) -> bool:
+    """Whether the confidence intervals of two times overlap, so that no ratio can be claimed."""
+    first, second = time(one), time(other)
+    if first is None or second is None:
+        return False
+    return first.low <= second.high and second.low <= first.high
+
+
 def rate(record: Record, quantity: str) -> Rate | None:
     """Work of a kind (`flops`, `bytes`, `tokens`) per second; None where there is none."""
     amount = record.facts.get("work", {}).get(quantity)

@@ -71,11 +71,14 @@ def _precisions(records: Sequence[Record]) -> Iterator[str]:
         # The largest size that was quiet on both sides, if there is one.
         quiet = [r for r in shared if "noisy" not in _both(r, fp32)]
         record = max(quiet or shared, key=lambda r: r.facts["work"]["flops"])
-        ratio = _rate(record) / _rate(fp32[derive.label(record)])
+        base = fp32[derive.label(record)]
+        speed = f"{units.digits(_rate(record) / _rate(base), 2)}x fp32"
+        if derive.alike(record, base):
+            speed = "as fast as fp32"
         emulated = ": emulated" if "emulated" in derive.flags(record) else ""
         yield (
-            f"{precision} is {units.digits(ratio, 2)}x fp32 here at {derive.label(record)}"
-            f"{emulated} (error {record.facts['error']:.1e})."
+            f"{precision} is {speed} here at {derive.label(record)}{emulated} "
+            f"(error {record.facts['error']:.1e})."
         )
 
 
