@@ -71,7 +71,8 @@ class Worker:
         root = Path(__file__).resolve().parent.parent
         path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "accel_bench.worker", arguments],
+            # -P: a folder `models` where the user stands is not ours.
+            [sys.executable, "-P", "-m", "accel_bench.worker", arguments],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -306,6 +306,14 @@ def test_flax_is_imported_only_where_a_model_is_run():
     subprocess.run([sys.executable, "-c", script], cwd=ROOT, check=True)
 
 
+def test_the_users_own_modules_are_not_taken_for_ours(main_py, tmp_path):
+    for name in ("models.py", "configs.py", "numpy.py"):
+        (tmp_path / name).write_text("raise SystemExit('the wrong module')")
+    attention = {"workload": "attention", "model": "tiny", "batch": 1, "length": 16}
+    done = main_py("run", "--config=smoke", cases(it=attention), *FAST, "--workdir=w")
+    assert done.returncode == 0, done.stderr
+
+
 def test_records_are_one_json_object_a_line(main_py, tmp_path):
     main_py("run", *ONE_MATMUL, *FAST, "--workdir=w")
     for line in (tmp_path / "w" / record.FILE_NAME).read_text().splitlines():
