@@ -67,8 +67,11 @@ def with_fields(config: Config, fields: Mapping[str, Any]) -> Config:
         if name == "timeout_s" and isinstance(value, int):
             value = float(value)
         try:
-            config[name] = value
-        except (TypeError, ValueError) as error:
+            if isinstance(value, Mapping):
+                config[name].update(value)
+            else:
+                config[name] = value
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
             raise RequestError(f"config field {name} cannot be {value!r}: {error}") from error
     return config
 
@@ -76,4 +79,6 @@ def with_fields(config: Config, fields: Mapping[str, Any]) -> Config:
 def _words(value: Any) -> tuple[str, ...]:
     """`"fp32, bf16"` or a list of such names as a tuple of them."""
     parts = value.split(",") if isinstance(value, str) else value
-    return tuple(part.strip() for part in parts if part.strip())
+    if not isinstance(parts, list | tuple):
+        raise RequestError(f"{value!r} is no list of names, such as 'fp32,bf16'")
+    return tuple(str(part).strip() for part in parts if str(part).strip())

@@ -99,7 +99,7 @@ def expand(config: Config, platform: str, axes: Mapping[str, int]) -> list[Case]
     """
     if not config.cases:
         raise RequestError("the config has no cases: set config.cases")
-    names = [str(name) for name in config.precision]
+    names = [name.strip() for entry in config.precision for name in str(entry).split(",")]
     if not names:
         raise RequestError("no precision: name at least one, as in --precision=fp32")
     for name in names:
@@ -154,6 +154,9 @@ def _expand_section(
     if missing:
         raise RequestError(f"{where} lacks {', '.join(missing)}: {workload} needs it")
     swept = {key: _values(value, platform) for key, value in section.items()}
+    empty = [key for key, values in swept.items() if not values]
+    if empty:
+        raise RequestError(f"{where}.{empty[0]} holds no value: give at least one")
     cases = []
     for values in itertools.product(*swept.values()):
         params = dict(zip(swept, values, strict=True))

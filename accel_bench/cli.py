@@ -13,6 +13,7 @@ from absl import flags
 
 from accel_bench import config_files
 from accel_bench.config import Config
+from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError, unknown
 from accel_bench.record import FAILURES, Record
 
@@ -87,6 +88,11 @@ def _check_overrides(argv: Sequence[str], config: Config) -> None:
             if word not in section:
                 raise unknown("config field", word, section.keys())
             section = section[word]
+        if match and set(PLATFORMS) == set(getattr(section, "keys", dict)()):
+            raise RequestError(
+                f"--config.{match[1]} has a value for each platform: set --config.{match[1]}.cpu= "
+                "(or .gpu=, .tpu=)"
+            )
 
 
 def _default_config(argv: Sequence[str]) -> str:

@@ -20,7 +20,7 @@ import ml_collections
 from ml_collections import config_dict
 
 from accel_bench.detect import PLATFORMS
-from accel_bench.errors import RequestError
+from accel_bench.errors import RequestError, unknown
 
 # An ml_collections.ConfigDict, whose fields are dynamic: to a type checker it is anything.
 Config: TypeAlias = Any
@@ -146,7 +146,48 @@ def from_plain(plain: Any, origin: str) -> Config:
         config.update(_tuples(plain))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise RequestError(f"{origin} is not a config: {error}") from error
+    check(config)
     return config
+
+
+def check(config: Config) -> None:
+    """Checks the type of every field: a config may have been edited by hand.
+
+    Raises:
+      RequestError: a field is unknown, missing or of another type than `base` gives it.
+    """
+    plain, model = to_plain(config), to_plain(base(""))
+    _check_like(plain, {**model, "cases": {}}, "config")
+    if not 0 <= plain["seed"] < 2**31:
+        raise RequestError(f"config.seed={plain['seed']}: choose a whole number from 0 to 2^31 - 1")
+    for name, section in plain["cases"].items():
+        if not isinstance(section, dict) or not isinstance(section.get("workload"), str):
+            raise RequestError(
+                f"config.cases.{name} must name a workload and its parameters, as in "
+                '{"workload": "matmul", "shape": "1024"}'
+            )
+
+
+def _check_like(value: Any, model: Any, where: str) -> None:
+    """Raises `RequestError` unless `value` has the fields of `model`, and their types."""
+    if isinstance(model, dict):
+        if not isinstance(value, dict):
+            raise RequestError(f"{where} must be a group of fields, not {_short(value)}")
+        for name in value if model else ():
+            if name not in model:
+                raise unknown(f"config field in {where}:", str(name), model)
+        for name, item in model.items():
+            _check_like(value.get(name), item, f"{where}.{name}")
+    elif isinstance(model, list):
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise RequestError(f"{where} must be a list of names, not {_short(value)}")
+    elif model is not None:
+        number = isinstance(model, float) and isinstance(value, int | float)
+        if isinstance(value, bool) is not isinstance(model, bool) or not (
+            number or isinstance(value, type(model))
+        ):
+            kind = {str: "text", bool: "true or false", int: "a whole number", float: "a number"}
+            raise RequestError(f"{where} must be {kind[type(model)]}, not {_short(value)}")
 
 
 def read_json(path: str | Path) -> Config:
@@ -191,5 +232,5 @@ def differing_fields(one: Any, other: Any, prefix: str = "") -> list[str]:
 
 
 def _short(value: Any) -> str:
-    text = json.dumps(value)
+    text = json.dumps(value, default=str)
     return text if len(text) <= 60 else text[:57] + "..."

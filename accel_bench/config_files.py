@@ -6,6 +6,8 @@ import ast
 import importlib.util
 from pathlib import Path
 
+import ml_collections
+
 from accel_bench import config as configs
 from accel_bench.config import Config
 from accel_bench.errors import RequestError, unknown
@@ -75,6 +77,9 @@ def load(name: str) -> Config:
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
-        return module.get_config()
-    except Exception as error:  # whatever a config file does wrong
+        config = module.get_config()
+    except (Exception, SystemExit) as error:  # whatever a config file does wrong
         raise RequestError(f"{path}: {type(error).__name__}: {error}") from error
+    if not isinstance(config, ml_collections.ConfigDict):
+        raise RequestError(f"{path}: get_config() must return a config, not {config!r:.60}")
+    return config

@@ -17,6 +17,6 @@ class RequestError(Exception):
 def unknown(kind: str, name: str, known: Iterable[str]) -> RequestError:
     """A `RequestError` for a name that is not in a table, naming the nearest one that is."""
     known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     hint = f" did you mean {near[0]!r}?" if near else ""
     return RequestError(f"unknown {kind} {name!r}:{hint} known are {', '.join(known)}")

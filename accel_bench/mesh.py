@@ -45,10 +45,10 @@ def check(text: str, num_devices: int | None, where: str) -> dict[str, int]:
     """
     axes = parse(text)
     if axes and num_devices is not None and size(axes) != num_devices:
-        product = " x ".join(map(str, axes.values()))
+        product = " x ".join(map(str, axes.values())) + " = " if len(axes) > 1 else ""
         hint = f" or --fake_devices={size(axes)}" if where.startswith("cpu") else ""
         raise RequestError(
-            f"--mesh={text} needs {product} = {size(axes)} devices, but there "
+            f"--mesh={text} needs {product}{size(axes)} devices, but there "
             f"{'is' if num_devices == 1 else 'are'} {num_devices} ({where}): choose sizes that "
             f"multiply to {num_devices}{hint}"
         )

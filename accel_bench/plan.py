@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accel_bench import config as configs
 from accel_bench import detect, mesh
 from accel_bench.cases import XLA, Case, expand
 from accel_bench.config import Config
@@ -24,6 +25,8 @@ BASELINE_ENVIRON = {
         "VECLIB_MAXIMUM_THREADS": "1",
     }
 }
+# Far more than make sense on one machine; each costs threads and memory.
+MAX_FAKE_DEVICES = 1024
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
 _DEVICE_COUNT = "--xla_force_host_platform_device_count"
 
@@ -56,6 +59,7 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
       RequestError: it cannot be carried out.
     """
     found = found or detect.attached()
+    configs.check(config)
     _check_run_fields(config)
     platform, choice = detect.choose(config.device, found)
     if config.fake_devices and platform != "cpu":
@@ -112,8 +116,10 @@ def cpu_devices(config: Config) -> int:
 def _check_run_fields(config: Config) -> None:
     if config.isolation not in ("auto", "process", "none"):
         raise RequestError(f"unknown isolation {config.isolation!r}: choose auto, process or none")
-    if config.fake_devices < 0:
-        raise RequestError(f"--fake_devices={config.fake_devices}: a number of devices from 1 up")
+    if not 0 <= config.fake_devices <= MAX_FAKE_DEVICES:
+        raise RequestError(
+            f"--fake_devices={config.fake_devices}: choose from 1 to {MAX_FAKE_DEVICES} devices"
+        )
     if not (config.timeout_s > 0 and math.isfinite(config.timeout_s)):
         raise RequestError(f"--timeout_s={config.timeout_s}: a number of seconds above 0")
     measure = config.measure

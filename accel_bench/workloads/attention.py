@@ -11,6 +11,7 @@ from jax.sharding import Mesh
 
 from accel_bench.precision import lookup
 from accel_bench.workloads.base import (
+    PRODUCTS,
     UnsupportedCase,
     Workload,
     place,
@@ -82,7 +83,7 @@ def build(params: Attention, precision: str, mesh: Mesh) -> Workload:
         },
         error=error,
         max_error=2 * entry.max_error,
-        holds=(r"\bdot\(", r"\bconvolution\(", r"custom-call", r"__triton", r"__ynn"),
+        holds=PRODUCTS,
         facts={
             "inputs": {"distribution": "normal(0, 1)", "checked": "queries of one head"},
             "attention": config.attention,

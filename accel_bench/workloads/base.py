@@ -15,6 +15,10 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 Device: TypeAlias = Any
 
 
+# What a matrix product may have become in an optimised program.
+PRODUCTS = (r"\bdot\(", r"\bconvolution\(", r"custom-call", r"__triton", r"__ynn")
+
+
 class UnsupportedCase(Exception):
     """The case cannot be done on this back end; the text says why, for the row's reason."""
 

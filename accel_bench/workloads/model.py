@@ -14,7 +14,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from accel_bench.precision import lookup
-from accel_bench.workloads.base import UnsupportedCase, Workload, relative_error, sharding
+from accel_bench.workloads.base import PRODUCTS, UnsupportedCase, Workload, relative_error, sharding
 from accel_bench.workloads.params import Model
 from models import costs, train_step
 from models.sharding import batch_sharding
@@ -64,7 +64,7 @@ def build(params: Model, precision: str, mesh: Mesh) -> Workload:
     return dataclasses.replace(
         workload,
         max_error=_DEPTH_FACTOR * lookup(precision).max_error,
-        holds=(r"\bdot\(", r"\bconvolution\(", r"custom-call", r"__triton", r"__ynn"),
+        holds=PRODUCTS,
         facts={
             "inputs": {"distribution": "uniform tokens, initial weights"},
             "attention": config.attention,

@@ -68,6 +68,8 @@ class Matmul:
             raise RequestError(
                 f"matmul shape {self.shape!r}: write N for a square one, MxKxN, or BxMxKxN"
             )
+        if max(self.sizes) >= 2**31:
+            raise RequestError(f"matmul shape {self.shape}: a dimension is below 2^31")
         _only_axes("matmul", axes, ("data", "fsdp", "model"))
         batch, m, k, n = self.sizes
         rows = ("batch", batch) if batch > 1 else ("m", m)
@@ -151,14 +153,18 @@ class Transfer:
     bytes: int
     chunks: int = 8
 
+    # Bytes of the rows that `overlap` multiplies with a matrix.
+    ROW = 1024
+
     def check(self, axes: Mapping[str, int]) -> None:
         _one_of("transfer direction", self.direction, TRANSFERS)
         _positive(f"transfer {self.direction}: bytes", self.bytes)
         _positive(f"transfer {self.direction}: chunks", self.chunks)
-        if self.bytes % (4 * self.chunks):
+        piece = self.ROW * self.chunks if self.direction == "overlap" else 4
+        if self.bytes % piece:
             raise RequestError(
-                f"transfer {self.direction}: bytes={self.bytes} is not divisible by 4 x "
-                f"chunks={self.chunks}"
+                f"transfer {self.direction}: bytes={self.bytes} must be a multiple of {piece}"
+                + (f", {self.ROW} for each of {self.chunks} chunks" if piece > 4 else "")
             )
 
 
