@@ -29,6 +29,7 @@ flags.DEFINE_string("mesh", None, "Named axes and sizes, such as data:4,model:2.
 flags.DEFINE_integer("fake_devices", None, "So many virtual CPU devices.", lower_bound=1)
 flags.DEFINE_string("workdir", None, "Where records go; by default a new folder below runs/.")
 flags.DEFINE_bool("resume", False, "Carry on in --workdir: finish the rest, repeat nothing.")
+flags.DEFINE_bool("retry", False, "With --resume: run again what went wrong.")
 flags.DEFINE_bool("strict", False, "Exit with 1 also where a row is unsupported or skipped.")
 flags.DEFINE_float("timeout_s", None, "Seconds after which a case is ended.")
 flags.DEFINE_bool("deterministic", None, "Ask the back end for reproducible results.")

@@ -18,6 +18,7 @@ def run(
     *,
     workdir: str | Path | None = None,
     resume: bool = False,
+    retry: bool = False,
     show: bool = False,
     **fields: Any,
 ) -> list[Record]:
@@ -28,6 +29,7 @@ def run(
         run wrote).
       workdir: where records go; by default a new directory below `runs/`.
       resume: carry on where the working directory has records already.
+      retry: with `resume`, run those cases again that went wrong.
       show: print progress and tables.
       **fields: fields of the config to set for this run, such as `device="gpu"`,
         `precision="fp32,bf16"`, `mesh="data:8"`, `baselines="numpy"`, `isolation="none"`.
@@ -40,4 +42,4 @@ def run(
     """
     from accel_bench import api
 
-    return api.run(config, workdir=workdir, resume=resume, show=show, fields=fields)
+    return api.run(config, workdir=workdir, resume=resume, retry=retry, show=show, fields=fields)

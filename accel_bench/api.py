@@ -22,6 +22,7 @@ def run(
     *,
     workdir: str | Path | None,
     resume: bool,
+    retry: bool,
     show: bool,
     fields: Mapping[str, Any],
 ) -> list[Record]:
@@ -29,7 +30,7 @@ def run(
     config = with_fields(resolve(config), fields)
     plan = make_plan(config)
     seen = progress.Terminal(plan.choice) if show else progress.Silent()
-    records = runner.run(plan, Path(workdir) if workdir else None, resume, seen)
+    records = runner.run(plan, Path(workdir) if workdir else None, resume, retry, seen)
     if show:
         from accel_bench.tables import print_run
 

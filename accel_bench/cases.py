@@ -60,13 +60,16 @@ class Case:
 
 
 def describe(params: Mapping[str, Any]) -> str:
-    """Parameters in a few words, for tables and messages."""
+    """Parameters in a few words, for tables and messages: `gpt2_char train_step b12 l256`."""
     words = []
-    for key, value in params.items():
-        if key == "bytes":
+    # ConfigDicts sort their fields: what names the case comes first.
+    first = [key for key in ("model", "phase", "op", "direction") if key in params]
+    for key in [*first, *(key for key in params if key not in first)]:
+        value = params[key]
+        if key == "bytes" and isinstance(value, int):
             words.append(format_bytes(value))
         elif key in ("batch", "length", "chunks"):
-            words.append(f"{key} {value}")
+            words.append(f"{key[0]}{value}")
         elif isinstance(value, Mapping):
             words += [f"{name}={item}" for name, item in value.items()]
         else:

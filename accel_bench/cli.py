@@ -15,7 +15,7 @@ from accel_bench import config_files
 from accel_bench.config import Config
 from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError, unknown
-from accel_bench.record import FAILURES, Record
+from accel_bench.record import FAILURES, JournalError, Record
 
 COMMANDS = ("run", "compare", "list")
 LISTS = ("devices", "chips", "workloads", "configs", "precisions", "models", "flags")
@@ -52,7 +52,7 @@ def _exit(message: str) -> None:
 
 def _one_line(error: Exception) -> str:
     """The part of a library's message that a person can act on, on one line."""
-    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text = " ".join(str(part) for part in error.args) or str(error)
     lines = [line.strip() for line in text.replace("\\n", "\n").splitlines() if line.strip()]
     if lines and lines[0].startswith("Error whilst parsing config file"):
         lines = lines[-1:]
@@ -119,19 +119,36 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         "compare": _compare,
         "list": _list,
     }
+    _mend_streams()
     try:
         if command not in commands:
             raise unknown("command", command, COMMANDS)
-        return commands[command](rest, values)
+        status = commands[command](rest, values)
+        sys.stdout.flush()
+        return status
     except RequestError as error:
         print(f"main.py: {error}", file=sys.stderr)
         return 2
-    except BrokenPipeError:  # the reader of our output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except KeyboardInterrupt:
-        print("main.py: interrupted; `run --resume --workdir=DIR` carries on", file=sys.stderr)
+        place = values.workdir or "the folder named above"
+        print(f"main.py: interrupted; --resume --workdir={place} carries on", file=sys.stderr)
         return 130
+    except OSError as error:  # of standard output: a record's and a workdir's have their own
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        if isinstance(error, BrokenPipeError):  # the reader has seen enough
+            return 0
+        print(f"main.py: cannot write the output: {error.strerror}", file=sys.stderr)
+        return 1
+
+
+def _mend_streams() -> None:
+    """Output goes on where a stream is closed, or cannot show a character."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for the process's life
+        elif hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
 
 
 def _run(rest: Sequence[str], values: flags.FlagValues) -> int:
@@ -144,9 +161,10 @@ def _run(rest: Sequence[str], values: flags.FlagValues) -> int:
         raise RequestError("--resume needs --workdir=DIR: the run to carry on")
     try:
         records = api.run(
-            values.config, workdir=values.workdir, resume=values.resume, show=True, fields=fields
-        )
-    except OSError as error:
+            values.config, workdir=values.workdir, resume=values.resume, retry=values.retry,
+            show=True, fields=fields,
+        )  # fmt: skip
+    except JournalError as error:
         print(
             f"main.py: a record could not be written: {error.strerror or error}; those before it "
             "are whole: make room and add --resume",

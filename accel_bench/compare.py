@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,9 @@ class Source:
         """`A: device, mesh` for the first."""
         letter = chr(ord("A") + number) if number < 26 else f"run {number + 1}"
         devices = list(dict.fromkeys(derive.machine(r) for r in self.records))
-        return f"{letter}: {', '.join(devices[:2])}"
+        meshes = {",".join(f"{axis}:{size}" for axis, size in r.mesh.items()) for r in self.records}
+        mesh = f", mesh {' and '.join(sorted(meshes))}" if meshes - {""} else ""
+        return f"{letter}: {', '.join(devices[:2])}{mesh}"
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,10 @@ def read_source(path: Path) -> Source:
             f"no records in {path}: give the workdir of a run that has finished cases"
         )
     last = {pair_key(record): record for record in found.records}
-    return Source(path, list(last.values()), found.problems, workdir.plain_config(path))
+    problems = list(found.problems)
+    if len({str(record.mesh) for record in found.records}) > 1:
+        problems.append(f"{path} holds several meshes: the last record of each case counts")
+    return Source(path, list(last.values()), problems, workdir.plain_config(path))
 
 
 def pair_key(record: Record) -> tuple:
@@ -103,7 +108,8 @@ def _unpaired(sources: Sequence[Source], shared: Mapping[tuple, Any]) -> list[st
     lines = []
     for number, source in enumerate(sources):
         alone = [r for r in source.records if pair_key(r) not in shared]
-        if not alone:
+        # Where nothing pairs, the others say why they differ from the first.
+        if not alone or (not number and not shared):
             continue
         name = f"{source.path}: {len(alone)} of {len(source.records)} rows pair with nothing"
         hashes = {r.config_hash for r in first.records}
@@ -120,6 +126,19 @@ def _config_difference(one: Source, other: Source) -> str:
         return "config_hash differs; there is no config.json to say in which field"
     found = configs.differing_fields(_experiment(one.config), _experiment(other.config))
     return "; ".join(found[:3]) or "config_hash differs"
+
+
+def _environment_difference(one: Source, other: Source) -> Iterator[str]:
+    """Versions and settings in which two runs differ: they may be what a ratio is of."""
+    first, second = one.records[0].env, other.records[0].env
+    for group in ("packages", "settings"):
+        held, now = first.get(group) or {}, second.get(group) or {}
+        names = [name for name in {**held, **now} if held.get(name) != now.get(name)]
+        if names:
+            found = ", ".join(f"{n} {held.get(n)} / {now.get(n)}" for n in names)
+            yield f"{group} differ: {found}"
+    if first.get("isolation") != second.get("isolation"):
+        yield "one ran in its caller's process, with that process's settings"
 
 
 def _experiment(plain: Mapping[str, Any]) -> dict[str, Any]:
@@ -158,11 +177,17 @@ def compare(paths: Sequence[Path], console: Console | None = None) -> None:
     console = console or make_console()
     for number, source in enumerate(sources):
         console.print(literal(f"{source.name(number)}  ({source.path})"), soft_wrap=True)
+        if number:
+            for line in _environment_difference(sources[0], source):
+                console.print(literal(f"  {line}", "yellow"), soft_wrap=True)
         for problem in source.problems:
             console.print(literal(f"  {problem}", "yellow"), soft_wrap=True)
     reference = sources[0].name(0).split(":")[0]
     console.print(
-        literal(f"/ {reference}: how many times as fast; ~1 where the intervals overlap", "dim")
+        literal(
+            f"/ {reference}: how many times as fast; ~1: the intervals overlap; ?: they are wide",
+            "dim",
+        )
     )
     for name in dict.fromkeys(key[1] for key in comparison.rows):
         rows = {key: row for key, row in comparison.rows.items() if key[1] == name}
@@ -207,14 +232,15 @@ def _value(record: Record | None) -> str:
 
 
 def _ratio(reference: Record | None, record: Record | None) -> str:
-    """How many times as fast as the reference; `~1` where the intervals overlap."""
+    """How many times as fast as the reference; `~1` where the intervals overlap, `?` if wide."""
     if reference is None or record is None:
         return ""
     one, other = derive.time(reference), derive.time(record)
     if one is None or other is None:
         return ""
     if derive.alike(reference, record):
-        return "~1"
+        noisy = {"noisy"} & {*derive.flags(reference), *derive.flags(record)}
+        return "?" if noisy else "~1"
     return f"{units.digits(one.value / other.value)}x"
 
 

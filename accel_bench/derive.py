@@ -17,8 +17,9 @@ from accel_bench.stats import Median
 from accel_bench.workloads import WORKLOADS
 
 RATE_UNITS = {"flops": "FLOP/s", "bytes": "B/s", "tokens": "tokens/s", "time": "s"}
-# Rows of these flags do not say how fast the work is, so they set no ceiling and win no ranking.
-UNRANKED = frozenset({"dispatch-bound", "cache-resident", "nonlinear"})
+# Rows of these flags do not say how fast the work is, or not well enough: they set no ceiling, win
+# no ranking, and no sentence rests on them.
+UNRANKED = frozenset({"dispatch-bound", "cache-resident", "nonlinear", "noisy"})
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,10 @@ def rate(record: Record, quantity: str) -> Rate | None:
     step = time(record)
     if not amount or step is None:
         return None
-    return Rate(amount / step.value, amount / step.high, amount / step.low, RATE_UNITS[quantity])
+    unit = RATE_UNITS[quantity]
+    if quantity == "flops" and record.precision == "int8":
+        unit = "OP/s"  # whole numbers
+    return Rate(amount / step.value, amount / step.high, amount / step.low, unit)
 
 
 def headline(record: Record) -> Rate | None:
@@ -131,7 +135,7 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
     if spec is None:
         return None
     quantity = "bytes" if spec.rate == "bytes" else "flops"
-    if record.workload == "transfer" or "cache-resident" in flags(record):
+    if record.workload == "transfer" or {"cache-resident", "dispatch-bound"} & set(flags(record)):
         return None
     value = rate(record, quantity)
     if value is None:
@@ -140,9 +144,11 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
     if chip is None:
         shown = best.get(machine(record), Ceilings())
         top = shown.bandwidth if quantity == "bytes" else shown.flops.get(record.precision)
-        of = "best measured triad" if quantity == "bytes" else "best measured matmul"
+        of = "best measured STREAM kernel" if quantity == "bytes" else "best measured matmul"
         return Fraction(value.value / top, of) if top else None
-    count = record.target["num_chips"]
+    count = record.target.get("num_chips")
+    if not count:
+        return None
     if quantity == "bytes":
         return Fraction(value.value / (chip.bandwidth_gbs * 1e9 * count), "published bandwidth")
     peak = chips.peak_flops(chip, record.precision)

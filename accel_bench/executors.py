@@ -60,6 +60,13 @@ class Executor:
             progress.stage,
         )
 
+    @property
+    def target(self) -> dict[str, Any]:
+        """What the worker's back end runs on; empty where that is not known."""
+        worker = self._worker
+        same = worker and worker.spec.platform == self._plan.platform
+        return worker.target if worker and same else {}
+
     def close(self) -> None:
         """Ends the worker."""
         if self._worker:
@@ -123,6 +130,7 @@ class InProcess:
         from accel_bench import execute
 
         self._env = env.capture()
+        self._env["isolation"] = "none"  # settings are the caller's, not the experiment's
         try:
             self._session = execute.start(self._plan.platform, self._plan.axes)
         except RuntimeError as error:
@@ -145,6 +153,11 @@ class InProcess:
         )
         measured = dataclasses.asdict(outcome.measurement)
         return Reply(outcome.status, outcome.reason, measured, outcome.target, self._env)
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """What this process's back end runs on."""
+        return self._session.target
 
     def close(self) -> None:
         """Nothing to end: the back end is the caller's."""

@@ -38,39 +38,60 @@ def _shown(record: Record) -> str:
 
 def _matmul(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
     own = [r for r in records if r.implementation == XLA]
-    top = _fastest(own)
+    top = _fastest([r for r in own if r.precision != "int8"]) or _fastest(own)
     if top is None:
         return
     share = derive.fraction_of_peak(top, best)
     of = f", {units.percent(share.value)} of the {share.of}" if share and share.value < 1 else ""
     yield f"Fastest: {_shown(top)} at {derive.label(top)} in {top.precision}{of}."
     yield from _precisions(own)
-    for record in records:
-        if record.implementation == XLA:
+    yield from _libraries(own, [r for r in records if r.implementation != XLA])
+
+
+def _libraries(own: Sequence[Record], others: Sequence[Record]) -> Iterator[str]:
+    """XLA against each library and precision, at the largest product quiet on both sides."""
+    mine = {(derive.label(r), r.precision): r for r in own if derive.ranked(r)}
+    for library, precision in dict.fromkeys((r.implementation, r.precision) for r in others):
+        shared = [
+            r
+            for r in others
+            if (r.implementation, r.precision) == (library, precision)
+            and derive.ranked(r)
+            and _rate(r)
+            and (derive.label(r), precision) in mine
+        ]
+        if not shared:
             continue
-        same = [r for r in own if r.params == record.params and r.precision == record.precision]
-        if same and _rate(record):
-            ratio = _rate(same[0]) / _rate(record)
-            yield (
-                f"XLA on {derive.machine(same[0])} is {units.digits(ratio, 2)}x "
-                f"{record.implementation} at {derive.label(record)} in {record.precision}."
-            )
+        theirs = max(shared, key=lambda r: r.facts["work"]["flops"])
+        ours = mine[derive.label(theirs), precision]
+        speed = f"{units.digits(_rate(ours) / _rate(theirs), 2)}x"
+        if derive.alike(ours, theirs):
+            speed = "as fast as"
+        yield (
+            f"XLA on {derive.machine(ours)} is {speed} {library} at {derive.label(theirs)} in "
+            f"{precision}."
+        )
 
 
 def _precisions(records: Sequence[Record]) -> Iterator[str]:
-    """Each precision against fp32 at the largest size that both have."""
-    fp32 = {derive.label(r): r for r in records if r.precision == "fp32" and derive.ranked(r)}
+    """Each precision against fp32, at the largest size that was quiet on both sides."""
+    fp32 = {
+        derive.label(r): r
+        for r in records
+        if r.precision == "fp32" and derive.ranked(r) and _rate(r)
+    }
     for precision in dict.fromkeys(r.precision for r in records if r.precision != "fp32"):
         shared = [
             r
             for r in records
-            if r.precision == precision and derive.label(r) in fp32 and derive.ranked(r)
+            if r.precision == precision
+            and derive.label(r) in fp32
+            and derive.ranked(r)
+            and _rate(r)
         ]
         if not shared:
             continue
-        # The largest size that was quiet on both sides, if there is one.
-        quiet = [r for r in shared if "noisy" not in _both(r, fp32)]
-        record = max(quiet or shared, key=lambda r: r.facts["work"]["flops"])
+        record = max(shared, key=lambda r: r.facts["work"]["flops"])
         base = fp32[derive.label(record)]
         speed = f"{units.digits(_rate(record) / _rate(base), 2)}x fp32"
         if derive.alike(record, base):
@@ -78,12 +99,8 @@ def _precisions(records: Sequence[Record]) -> Iterator[str]:
         emulated = ": emulated" if "emulated" in derive.flags(record) else ""
         yield (
             f"{precision} is {speed} here at {derive.label(record)}{emulated} "
-            f"(error {record.facts['error']:.1e})."
+            f"(error {record.facts.get('error') or 0:.1e})."
         )
-
-
-def _both(record: Record, others: Mapping[str, Record]) -> list[str]:
-    return derive.flags(record) + derive.flags(others[derive.label(record)])
 
 
 def _dispatch(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
@@ -91,39 +108,41 @@ def _dispatch(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterat
         step = derive.time(record)
         if step:
             how = {"queued": "queued behind others", "blocking": "waited for"}
-            mode = str(record.params["mode"])
+            mode = str(record.params.get("mode"))
             yield f"A launch {how.get(mode, mode)} costs {units.seconds(step.value)}."
 
 
 def _memory(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
-    triads = [r for r in records if r.params["op"] == "triad"]
-    far = [r for r in triads if "cache-resident" not in derive.flags(r)]
-    near = [r for r in triads if r not in far]
-    latencies = [r for r in records if r.params["op"] == "latency"]
+    triads = [r for r in records if r.params.get("op") == "triad"]
+    far = [r for r in triads if derive.ranked(r)]
+    near = [r for r in triads if derive.flags(r) == ["cache-resident"]]
+    latencies = [
+        r for r in records if r.params.get("op") == "latency" and "noisy" not in derive.flags(r)
+    ]
     if far:
-        record = max(far, key=lambda r: r.facts["working_set"])
-        size = format_bytes(record.facts["working_set"])
+        record = max(far, key=_rate)
+        size = format_bytes(record.facts.get("working_set", 0))
         yield f"Main memory: triad at {_shown(record)}, over {size}."
     if far and near:
         fast = max(near, key=_rate)
-        ratio = _rate(fast) / _rate(max(far, key=lambda r: r.facts["working_set"]))
-        size = format_bytes(fast.facts["working_set"])
+        ratio = _rate(fast) / _rate(max(far, key=_rate))
+        size = format_bytes(fast.facts.get("working_set", 0))
         yield f"Caches: up to {_shown(fast)}, over {size}: {units.digits(ratio, 2)}x that."
     if len(latencies) > 1:
-        ordered = sorted(latencies, key=lambda r: r.facts["working_set"])
+        ordered = sorted(latencies, key=lambda r: r.facts.get("working_set", 0))
         first, last = derive.time(ordered[0]), derive.time(ordered[-1])
         if first and last:
             yield (
                 f"A dependent load takes {units.seconds(first.value)} in "
-                f"{format_bytes(ordered[0].facts['working_set'])} and "
+                f"{format_bytes(ordered[0].facts.get('working_set', 0))} and "
                 f"{units.seconds(last.value)} in "
-                f"{format_bytes(ordered[-1].facts['working_set'])}."
+                f"{format_bytes(ordered[-1].facts.get('working_set', 0))}."
             )
 
 
 def _transfer(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
     for direction, words in (("h2d", "Host to device"), ("d2h", "Device to host")):
-        top = _fastest([r for r in records if r.params["direction"] == direction])
+        top = _fastest([r for r in records if r.params.get("direction") == direction])
         if top:
             yield f"{words}: up to {_shown(top)}."
     hidden = [
@@ -156,7 +175,7 @@ def _attention(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Itera
 def _model(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
     names = {"train_step": "Training", "forward": "Forward pass", "prefill": "Prefill"}
     for phase, words in names.items():
-        top = _fastest([r for r in records if r.params["phase"] == phase])
+        top = _fastest([r for r in records if r.params.get("phase") == phase])
         if top is None:
             continue
         flops = derive.rate(top, "flops")
@@ -166,7 +185,7 @@ def _model(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[
         yield f"{words} of {top.params['model']} in {top.precision}: {_shown(top)}{work}."
     for record in records:
         step = derive.time(record)
-        if record.params["phase"] == "decode" and step:
+        if record.params.get("phase") == "decode" and step:
             yield (
                 f"Decoding {record.params['model']} in {record.precision}, batch "
                 f"{record.params['batch']}: {units.seconds(step.value)} per step, {_shown(record)}."

@@ -104,6 +104,7 @@ def measure(
                 f"wrong result: relative error {error:.2g} against float64, where an honest one "
                 f"has at most {workload.max_error:.2g}"
             )
+    start_figure = workload.falls(out) if workload.falls else None
     args = workload.feed(args, out)
     del out
 
@@ -116,6 +117,13 @@ def measure(
         )
         linearity = timing.doubling(lambda: timer.seconds(2 * calls), lambda: timer.seconds(calls))
     _require_finite(timer.args)
+    if workload.falls and start_figure is not None:
+        end_figure = workload.falls(timer.out)
+        result.facts["fell"] = [start_figure, end_figure]
+        if not end_figure < start_figure:
+            raise Invalid(
+                f"does not learn: the loss went from {start_figure:.4g} to {end_figure:.4g}"
+            )
     result.facts |= {
         "calls_per_sample": calls,
         "steps_per_call": workload.inner,
@@ -139,6 +147,7 @@ class _CompiledTimer:
 
     def __init__(self, compiled: Callable[..., Any], args: tuple, workload: Workload) -> None:
         self.compiled, self.args, self.workload = compiled, args, workload
+        self.out: Any = None  # of the last call
 
     def seconds(self, calls: int) -> float:
         """Time of so many calls, to the completion of the last."""
@@ -153,7 +162,7 @@ class _CompiledTimer:
                 jax.block_until_ready(out)
         jax.block_until_ready(out)
         elapsed = time.perf_counter() - start
-        self.args = args
+        self.args, self.out = args, out
         return elapsed
 
 

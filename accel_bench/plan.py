@@ -76,8 +76,16 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
     isolated = config.isolation == "process" or (
         config.isolation == "auto" and not _holds_accelerator()
     )
-    if not isolated and config.isolation == "auto":
-        choice += "; in this process, which holds the accelerator already"
+    if not isolated:
+        if config.deterministic and platform == "gpu":
+            raise RequestError(
+                "--deterministic must be set before the back end starts, and this process has "
+                "started it: use --isolation=process"
+            )
+        if config.isolation == "auto":
+            choice += "; in this process, which holds the accelerator already"
+        if config.huge_pages and platform == "cpu":
+            choice += "; with this process's own settings: no huge pages are asked for"
     return Plan(config, platform, choice, axes, cases, isolated)
 
 

@@ -9,7 +9,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -112,9 +112,71 @@ def from_dict(plain: Mapping[str, Any]) -> Record:
         raise ValueError("not a JSON object")
     known = {f.name for f in dataclasses.fields(Record)}
     try:
-        return Record(**{key: value for key, value in plain.items() if key in known})
+        record = Record(**{key: value for key, value in plain.items() if key in known})
     except TypeError as error:
         raise ValueError(str(error).replace("Record.__init__() ", "")) from error
+    _check_types(record)
+    return record
+
+
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _numbers(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(_number(item) for item in value.values())
+
+
+def _times(value: Any) -> bool:
+    return isinstance(value, list) and all(_number(item) and item > 0 for item in value)
+
+
+def _words(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, str) for item in value)
+
+
+# Field, or field.field, -> what its value must be where it is there and not null.
+_SHAPES: dict[str, Callable[[Any], bool]] = {
+    **dict.fromkeys(
+        ("run_id", "config_hash", "workload", "precision", "status", "implementation", "reason",
+         "target.platform", "target.device_kind", "target.kind", "target.chip"),
+        lambda value: isinstance(value, str),
+    ),
+    **dict.fromkeys(
+        ("params", "mesh", "target", "env", "facts", "env.cpu", "env.packages", "env.settings",
+         "facts.device_trace", "facts.companions_s"),
+        lambda value: isinstance(value, Mapping),
+    ),
+    **dict.fromkeys(
+        ("compile_s", "first_call_s", "facts.error", "facts.working_set", "facts.steps_per_call",
+         "target.num_devices", "target.num_chips"),
+        _number,
+    ),
+    **dict.fromkeys(("mesh", "facts.work", "env.cpu.caches"), _numbers),
+    "samples_s": _times,
+    "facts.flags": _words,
+}  # fmt: skip
+_REQUIRED = ("run_id", "config_hash", "workload", "params", "precision", "mesh", "target", "env",
+             "implementation", "samples_s", "facts")  # fmt: skip
+
+
+def _check_types(record: Record) -> None:
+    """Raises `ValueError` for a record whose fields hold something else than they should."""
+    for name in _REQUIRED:
+        if getattr(record, name) is None:
+            raise ValueError(f"{name} is null")
+    for path, fits in _SHAPES.items():
+        first, *rest = path.split(".")
+        value = getattr(record, first)
+        for name in rest:
+            value = value.get(name) if isinstance(value, Mapping) else None
+        if value is not None and not fits(value):
+            raise ValueError(f"{path} holds {value!r:.40}")
+    for samples in record.facts.get("companions_s", {}).values():
+        if not _times(samples):
+            raise ValueError(f"facts.companions_s holds {samples!r:.40}")
+    if record.status == "ok" and not record.samples_s:
+        raise ValueError("status ok without samples")
 
 
 @dataclass(frozen=True)
@@ -151,6 +213,10 @@ def read(path: Path) -> ReadResult:
     return ReadResult(records, problems, good_bytes)
 
 
+class JournalError(OSError):
+    """A record could not be written."""
+
+
 class Journal:
     """Appends records to a file, each one whole and on the disk before the next case starts."""
 
@@ -165,7 +231,7 @@ class Journal:
         """Writes one line.
 
         Raises:
-          OSError: it could not be written (a full disk); the file is as it was before.
+          JournalError: it could not be written (a full disk); the file is as it was before.
         """
         line = to_line(record).encode() + b"\n"
         written = 0
@@ -173,9 +239,9 @@ class Journal:
             while written < len(line):
                 written += self._file.write(line[written:]) or 0
             os.fsync(self._file.fileno())
-        except OSError:
+        except OSError as error:
             self._file.truncate(self._size)
-            raise
+            raise JournalError(error.errno, error.strerror) from error
         self._size += len(line)
 
     def close(self) -> None:

@@ -5,15 +5,16 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from accel_bench import config as configs
 from accel_bench import workdir
-from accel_bench.cases import Case
+from accel_bench.cases import XLA, Case
 from accel_bench.errors import RequestError
 from accel_bench.executors import Executor, InProcess
 from accel_bench.plan import Plan
 from accel_bench.progress import Progress, Silent
-from accel_bench.record import Record
+from accel_bench.record import FAILURES, Record
 from accel_bench.supervisor import Reply
 from accel_bench.workdir import Workdir
 
@@ -22,6 +23,7 @@ def run(
     plan: Plan,
     path: Path | None = None,
     resume: bool = False,
+    retry: bool = False,
     progress: Progress | None = None,
 ) -> list[Record]:
     """Runs the cases of a plan and journals one record each.
@@ -30,6 +32,7 @@ def run(
       plan: what to run.
       path: working directory; None makes one below `runs/`.
       resume: carry on where records are in it already; cases that have one are not run again.
+      retry: run those again whose record says that something went wrong.
       progress: is told how it goes.
 
     Returns:
@@ -37,25 +40,28 @@ def run(
 
     Raises:
       RequestError: the working directory cannot be used, or the back end cannot be started.
-      OSError: a record could not be written (a full disk). The records before it are whole.
+      JournalError: a record could not be written (a full disk). The records before it are whole.
     """
     progress = progress or Silent()
-    place = Workdir(path or workdir.default_path(plan.config), plan.config, resume)
-    records = list(place.earlier)
-    have = {record_key(record) for record in records}
+    path = path or workdir.default_path(plan.config)
+    place = Workdir(path, plan.config, plan.axes, resume)
+    # The last record of a case is the one that counts.
+    records = {record_key(record): record for record in place.earlier}
+    have = {key for key, r in records.items() if not (retry and r.status in FAILURES)}
     todo = [case for case in plan.cases if case_key(case, plan.axes) not in have]
     run_id = uuid.uuid4().hex[:12]
     executor = Executor(plan, place) if plan.isolated else InProcess(plan, place)
     try:
         if todo:
             executor.start(todo[0])
+            _require_same_machine(place, executor.target)
         progress.begin(place.path, len(todo), len(have), place.problems)
         for case in todo:
             progress.case(case)
             reply = executor.execute(case, progress)
             record = to_record(plan, run_id, case, reply)
             place.journal.append(record)
-            records.append(record)
+            records[record_key(record)] = record
             progress.done(case, record)
     except RequestError:  # only from the start: nothing has been measured
         place.discard()
@@ -64,7 +70,23 @@ def run(
         executor.close()
         progress.end()
         place.close()
-    return records
+    return list(records.values())
+
+
+def _require_same_machine(place: Workdir, target: Mapping[str, Any]) -> None:
+    """A working directory holds what one machine did; another one's records are for `compare`.
+
+    Raises:
+      RequestError: the records that are there were made on other devices.
+    """
+    for record in place.earlier:
+        for field in ("device_kind", "num_devices"):
+            held, now = record.target.get(field), target.get(field)
+            if record.implementation == XLA and None not in (held, now) and held != now:
+                raise RequestError(
+                    f"--workdir={place.path} holds records of {field} {held}, and this is {now}: "
+                    "choose another --workdir, and compare the two"
+                )
 
 
 def to_record(plan: Plan, run_id: str, case: Case, reply: Reply) -> Record:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -118,23 +119,63 @@ COLUMNS = (
 )
 
 
-def _table(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Table:
-    cells = [[column.cell(record, best) for column in COLUMNS] for record in records]
-    shown = [i for i in range(len(COLUMNS)) if any(row[i] for row in cells)]
-    table = Table(title=_title(name, records, best), title_justify="left", box=box.SIMPLE_HEAD)
-    for i in shown:
-        column = COLUMNS[i]
-        last = column.title == "note"
+def _table(
+    name: str, records: Sequence[Record], best: Mapping[str, Ceilings], console: Console
+) -> Table:
+    """The table of a workload; columns that matter less go first where it is too wide.
+
+    Notes stand in a column where there is room for the longest, else under the table.
+    """
+    cells = {c.title: [c.cell(record, best) for record in records] for c in COLUMNS}
+    shown = [column for column in COLUMNS if any(cells[column.title])]
+    droppable = list(DROPPED_FIRST)
+    while True:
+        table = _build(name, records, best, shown, cells)
+        unbounded = console.options.update(max_width=10_000)
+        natural = Measurement.get(console, unbounded, table).maximum
+        if natural <= console.width or not droppable:
+            return table
+        title = droppable.pop(0)
+        shown = [column for column in shown if column.title != title]
+
+
+def _build(
+    name: str,
+    records: Sequence[Record],
+    best: Mapping[str, Ceilings],
+    shown: Sequence[_Column],
+    cells: Mapping[str, Sequence[str]],
+) -> Table:
+    table = Table(
+        title=_title(name, records, best), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    for column in shown:
         table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=not last and column.title != "case",
-            overflow="fold",
+            column.title, justify="right" if column.right else "left", no_wrap=True, overflow="fold"
         )
-    for record, row in zip(records, cells, strict=True):
+    for number, record in enumerate(records):
         style = "red" if record.status in FAILURES else "dim" if record.status != "ok" else ""
-        table.add_row(*(literal(row[i], style) for i in shown))
+        table.add_row(*(literal(cells[column.title][number], style) for column in shown))
+    if "note" not in (column.title for column in shown) and any(cells["note"]):
+        notes = [
+            f"{case}: {note}"
+            for case, note in zip(_names(records), cells["note"], strict=True)
+            if note
+        ]
+        table.caption = literal("\n".join(notes), "dim")
+        table.caption_justify = "left"
     return table
+
+
+def _names(records: Sequence[Record]) -> list[str]:
+    """What each row is, for a line that stands apart from it."""
+    return [
+        " ".join(filter(None, (derive.label(r), _precision(r, {}), _by(r, {})))) for r in records
+    ]
+
+
+# Where a table is too wide: what it can do without, least needed first. Notes go under the table.
+DROPPED_FIRST = ("note", "95 %", "delivered", "model FLOP/s", "rel. error", "level", "library")
 
 
 def _title(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Text:
@@ -150,7 +191,7 @@ def print_run(records: Sequence[Record], console: Console | None = None) -> None
     for name in dict.fromkeys(derive.machine(r) for r in records if r.target.get("device_kind")):
         console.print(literal(name, "bold"))
     for name, group in derive.by_workload(records).items():
-        console.print(_table(name, group, best))
+        console.print(_table(name, group, best, console))
         for line in findings.of_workload(name, group, best):
             console.print(literal(f"  {line}"), soft_wrap=True)
     counts: dict[str, int] = {}
@@ -160,7 +201,13 @@ def print_run(records: Sequence[Record], console: Console | None = None) -> None
     console.print(literal(", ".join(f"{count} {status}" for status, count in counts.items())))
 
 
+class _Output(Console):
+    def on_broken_pipe(self) -> None:
+        """A reader who has seen enough is no failure: the command line decides, not rich."""
+        raise BrokenPipeError
+
+
 def make_console() -> Console:
     """Standard output; wide enough for a table where it is no terminal."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=200)
+    console = _Output(highlight=False)
+    return console if console.is_terminal else _Output(highlight=False, width=200)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
 
@@ -41,12 +42,13 @@ class Workdir:
       problems: lines of the records file that could not be read.
     """
 
-    def __init__(self, path: Path, config: Config, resume: bool) -> None:
+    def __init__(self, path: Path, config: Config, axes: Mapping[str, int], resume: bool) -> None:
         """Opens the directory, creating it where it is not there.
 
         Args:
           path: the directory.
           config: the resolved experiment.
+          axes: the mesh.
           resume: whether to carry on where records are there already.
 
         Raises:
@@ -55,7 +57,7 @@ class Workdir:
         """
         self.path = path
         self._created = [p for p in (path, *path.parents) if not p.exists()]
-        found = self._read(resume, config)
+        found = self._read(resume, config, axes)
         self.earlier: list[Record] = found.records
         self.problems = found.problems
         self._files: list[IO | Journal] = []
@@ -76,7 +78,7 @@ class Workdir:
                 f"cannot write to --workdir={path}: {error.strerror or error}; choose another one"
             ) from error
 
-    def _read(self, resume: bool, config: Config) -> ReadResult:
+    def _read(self, resume: bool, config: Config, axes: Mapping[str, int]) -> ReadResult:
         file = self.path / record.FILE_NAME
         try:
             if not file.exists() or not file.stat().st_size:
@@ -92,6 +94,12 @@ class Workdir:
             raise RequestError(
                 f"--workdir={self.path} holds {len(others)} records of another experiment "
                 f"({self._difference(config)}): choose another --workdir"
+            )
+        meshes = [r.mesh for r in found.records if dict(r.mesh) != dict(axes)]
+        if meshes:
+            raise RequestError(
+                f"--workdir={self.path} holds records of another mesh ({dict(meshes[0])} against "
+                f"{dict(axes)}): choose another --workdir, and compare the two"
             )
         if not resume:
             raise RequestError(

@@ -33,9 +33,13 @@ class TrainState(NamedTuple):
     opt_state: Any
 
 
-def optimizer(learning_rate: float = 3e-4) -> optax.GradientTransformation:
+LEARNING_RATE = 3e-4
+ADAM_B1 = 0.9
+
+
+def optimizer(learning_rate: float = LEARNING_RATE) -> optax.GradientTransformation:
     """AdamW with GPT-3's constants (arXiv 2005.14165, appendix B); its state has no rate in it."""
-    return optax.adamw(learning_rate, b1=0.9, b2=0.95, eps=1e-8, weight_decay=0.1)
+    return optax.adamw(learning_rate, b1=ADAM_B1, b2=0.95, eps=1e-8, weight_decay=0.1)
 
 
 @functools.lru_cache(maxsize=64)
@@ -145,7 +149,7 @@ def train_step(
     tokens: jax.Array,
     *,
     mesh: Mesh | None = None,
-    learning_rate: float = 3e-4,
+    learning_rate: float = LEARNING_RATE,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One step of AdamW on tokens (B, T+1). Returns the new state and {'loss': fp32 scalar}.
 

@@ -77,7 +77,12 @@ def test_bad_cases_are_refused_by_name(section, axes, message):
         ({"workload": "memory", "op": "triat", "bytes": 1 << 20}, {}, "did you mean 'triad'"),
         ({"workload": "memory", "op": "triad", "bytes": 64}, {}, "bytes=64 is too little"),
         ({"workload": "memory", "op": "triad"}, {}, "config.cases.it lacks bytes"),
-        ({"workload": "transfer", "direction": "h2d", "bytes": 6}, {}, "not divisible by 4"),
+        ({"workload": "transfer", "direction": "h2d", "bytes": 6}, {}, "a multiple of 4"),
+        (
+            {"workload": "transfer", "direction": "overlap", "bytes": 16352, "chunks": 1},
+            {},
+            "must be a multiple of 1024",
+        ),
         (
             {"workload": "model", "phase": "forward", "model": "tiny", "batch": 3, "length": 8},
             {"data": 2},
@@ -106,5 +111,5 @@ def test_keys_tell_cases_apart():
 
 def test_words_for_parameters():
     assert describe({"op": "triad", "bytes": 24 << 20}) == "triad 24 MiB"
-    assert describe({"model": "tiny", "batch": 2}) == "tiny batch 2"
+    assert describe({"batch": 2, "length": 8, "model": "tiny"}) == "tiny b2 l8"
     assert format_bytes(1536) == "1.5 KiB"

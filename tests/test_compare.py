@@ -79,6 +79,21 @@ def test_two_experiments_are_refused_with_the_field_that_differs(tmp_path):
     assert "device" not in str(error.value)
 
 
+def test_what_differs_between_the_environments_is_said(tmp_path):
+    env = {"packages": {"jax": "0.10.2"}, "settings": {"XLA_FLAGS": "--x"}}
+    one = write(tmp_path / "one", [row(env=env)])
+    other = write(tmp_path / "other", [row(env=env | {"packages": {"jax": "0.12.0"}})])
+    text = shown(one, other)
+    assert "packages differ: jax 0.10.2 / 0.12.0" in text
+    assert "settings differ" not in text
+
+
+def test_the_mesh_is_named(tmp_path):
+    one = write(tmp_path / "one", [row()])
+    other = write(tmp_path / "other", [row(mesh={"data": 2})])
+    assert "B: Some CPU, mesh data:2" in shown(one, other)
+
+
 def test_the_last_record_of_a_case_counts(tmp_path):
     one = write(tmp_path / "one", [row(seconds=9.0), row(seconds=1.0)])
     assert [r.samples_s[5] for r in compare.read_source(one).records] == [1.0]

@@ -76,6 +76,39 @@ def test_a_field_of_the_wrong_type_is_refused(tmp_path):
         configs.read_json(path)
 
 
+@pytest.mark.parametrize(
+    ("edit", "message"),
+    [
+        ({"cases": {"a": 3}}, "config.cases.a must name a workload"),
+        ({"cases": {"a": {"workload": ["dispatch"]}}}, "config.cases.a must name a workload"),
+        ({"precision": None}, "config.precision must be a list of names, not null"),
+        ({"precision": [3]}, "config.precision must be a list of names"),
+        ({"mesh": None}, "config.mesh must be text, not null"),
+        ({"timeout_s": None}, "config.timeout_s must be a number, not null"),
+        ({"fake_devices": 1.5}, "fake_devices"),
+        ({"seed": -1}, "choose a whole number from 0"),
+        ({"seed": 10**20}, "choose a whole number from 0"),
+        ({"measure": {"max_secs": 3}}, "did you mean 'max_seconds'"),
+        ({"model": {"num_layer": 3}}, "did you mean 'num_layers'"),
+    ],
+    ids=str,
+)
+def test_a_config_edited_to_nonsense_is_refused_by_field(edit, message, tmp_path):
+    plain = configs.to_plain(config_files.load("smoke")) | edit
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(plain))
+    with pytest.raises(RequestError, match=message):
+        configs.read_json(path)
+
+
+@pytest.mark.parametrize("body", ["raise SystemExit(7)", "1 / 0", "return None", "return 3"])
+def test_a_config_file_with_a_mistake_is_refused(body, tmp_path):
+    path = tmp_path / "mine.py"
+    path.write_text(f"def get_config():\n    {body}\n")
+    with pytest.raises(RequestError, match="mine.py"):
+        config_files.load(str(path))
+
+
 def test_configs_are_found_by_path_by_name_and_from_anywhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert config_files.find("smoke") == config_files.find("configs/smoke.py")

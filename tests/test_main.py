@@ -70,7 +70,7 @@ WRONG = [
     ((*SMOKE, "--precision=bf17"), "unknown precision 'bf17': did you mean 'bf16'?"),
     ((*SMOKE, "--device=gpu"), "no GPU is attached: this machine has the CPU"),
     ((*SMOKE, "--device=xpu"), "--device=xpu"),
-    ((*SMOKE, "--mesh=data:3"), "needs 3 = 3 devices, but there is 1"),
+    ((*SMOKE, "--mesh=data:3"), "needs 3 devices, but there is 1"),
     ((*SMOKE, "--mesh=data:4", "--fake_devices=2"), "but there are 2"),
     (
         ("run", *ONE_MATMUL, "--mesh=data:3", "--fake_devices=3"),
@@ -197,6 +197,70 @@ def test_a_run_that_is_killed_is_carried_on(main_py, tmp_path):
     found = rows(tmp_path / "w")
     assert found[: len(first)] == first
     assert [row.params["shape"] for row in found] == ["64", "3000", "96"]
+
+
+def test_a_resumed_run_stays_on_its_mesh_and_its_machine(main_py, tmp_path):
+    run = ("run", "--config=smoke", cases(it={"workload": "matmul", "shape": ("64", "96")}), *FAST)
+    assert main_py(*run, "--workdir=w").returncode == 0
+    done = main_py("run", "--resume", "--workdir=w", "--fake_devices=2", "--mesh=data:2")
+    assert done.returncode == 2
+    assert "holds records of another mesh ({} against {'data': 2})" in done.stderr
+    file = tmp_path / "w" / record.FILE_NAME
+    first = json.loads(file.read_text().splitlines()[0])
+    first["target"]["device_kind"] = "Some other CPU"
+    file.write_text(json.dumps(first) + "\n")
+    done = main_py("run", "--resume", "--workdir=w")
+    assert done.returncode == 2
+    assert "holds records of device_kind Some other CPU, and this is" in done.stderr
+    assert len(rows(tmp_path / "w")) == 1
+
+
+def test_what_went_wrong_is_run_again_on_request_only(main_py, tmp_path):
+    run = ("run", "--config=smoke", cases(it={"workload": "matmul", "shape": ("64", "96")}), *FAST)
+    assert main_py(*run, "--workdir=w").returncode == 0
+    file = tmp_path / "w" / record.FILE_NAME
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    lines[0] |= {"status": "timeout", "reason": "still timing", "samples_s": []}
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    done = main_py("run", "--resume", "--workdir=w")
+    assert (done.returncode, len(rows(tmp_path / "w"))) == (1, 2)
+    done = main_py("run", "--resume", "--retry", "--workdir=w")
+    assert done.returncode == 0
+    assert "1 cases to run, 1 already there" in done.stderr
+    assert "2 ok" in done.stdout
+
+
+@pytest.mark.parametrize("command", ["list", "list chips"])
+def test_output_that_nobody_reads_to_its_end_is_no_failure(command):
+    words = f"{sys.executable} {ROOT / 'main.py'} {command} | head -1; echo ${{PIPESTATUS[0]}}"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
+    assert done.stdout.splitlines()[-1] == "0"
+    assert done.stderr == ""
+
+
+def test_a_full_output_is_said_in_one_line():
+    words = f"{sys.executable} {ROOT / 'main.py'} list chips > /dev/full"
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr == "main.py: cannot write the output: No space left on device\n"
+
+
+def test_a_terminal_that_cannot_show_a_sign_and_closed_streams_are_survived(main_py, tmp_path):
+    done = main_py("run", *ONE_MATMUL, *FAST, "--workdir=w", PYTHONIOENCODING="ascii")
+    assert done.returncode == 0, done.stderr
+    words = " ".join(
+        [
+            sys.executable,
+            str(ROOT / "main.py"),
+            "run",
+            "--resume",
+            f"--workdir={tmp_path}/w",
+            "2>&-",
+        ]
+    )
+    done = subprocess.run(["bash", "-c", words], capture_output=True, text=True)
+    assert done.returncode == 0
+    assert "1 ok" in done.stdout
 
 
 def test_two_runs_do_not_write_to_one_workdir(main_py, tmp_path):

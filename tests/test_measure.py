@@ -104,6 +104,12 @@ def test_a_state_that_overflows_on_the_way_is_nonfinite():
         run(workload)
 
 
+def test_a_step_that_does_not_learn_is_no_result():
+    workload = square(lambda a, b: a @ b, falls=lambda out: 1.0)
+    with pytest.raises(Invalid, match="does not learn: the loss went from 1 to 1"):
+        run(workload)
+
+
 def test_what_does_not_fit_is_found_before_it_is_allocated():
     """256 GiB of arguments: nothing of it is ever made."""
     huge = jax.ShapeDtypeStruct((1 << 18, 1 << 17), jnp.float32)

@@ -92,6 +92,24 @@ def test_a_full_disk_leaves_the_records_before_it_whole(tmp_path):
 
 
 @pytest.mark.parametrize(
+    "fields",
+    [
+        {"samples_s": ["x"]}, {"samples_s": [0.0]}, {"samples_s": None}, {"samples_s": []},
+        {"facts": None}, {"facts": {"flags": 3}}, {"facts": {"work": {"flops": "many"}}},
+        {"facts": {"error": "x"}}, {"facts": {"companions_s": {"serial": [None]}}},
+        {"params": None}, {"params": [1]}, {"target": None}, {"target": {"device_kind": 3}},
+        {"mesh": None}, {"mesh": {"data": "x"}}, {"precision": None}, {"workload": 3},
+        {"env": {"cpu": 3}}, {"env": {"cpu": {"caches": {"L1": "big"}}}}, {"implementation": None},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_record_whose_fields_hold_something_else_is_none(fields):
+    plain = json.loads(record.to_line(make())) | fields
+    with pytest.raises(ValueError):
+        record.from_dict(plain)
+
+
+@pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"status": "fine"}, "status 'fine' is none of"),

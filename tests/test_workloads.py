@@ -227,6 +227,29 @@ def test_cudnn_is_for_gpus():
         build("attention", params)
 
 
+def test_a_step_with_a_broken_optimizer_or_gradient_is_found():
+    workload = build("model", {"phase": "train_step", **MODEL})
+    (state, tokens), expected = workload.init(0)
+    assert workload.error
+    after, metrics = jax.jit(workload.fn)(state, tokens)
+    assert workload.error(expected, (after, metrics)) < 1e-5
+    flat = jax.tree.map(lambda x: jnp.full_like(x, 1e-3), after.params)
+    assert workload.error(expected, (after._replace(params=flat), metrics)) == np.inf
+    assert workload.error(expected, (after._replace(params=state.params), metrics)) == np.inf
+    doubled = jax.tree.map(lambda x: 2 * x, after.opt_state)
+    assert workload.error(expected, (after._replace(opt_state=doubled), metrics)) > 0.5
+
+
+def test_the_loss_falls_while_steps_are_timed():
+    workload = build("model", {"phase": "train_step", **MODEL})
+    (state, tokens), _ = workload.init(0)
+    step = jax.jit(workload.fn)
+    assert workload.falls
+    first = step(state, tokens)
+    second = step(first[0], tokens)
+    assert workload.falls(second) < workload.falls(first)
+
+
 def test_attention_counts_what_causality_asks_for():
     workload = build("attention", {"model": "tiny", "batch": 2, "length": 48})
     assert workload.facts["flops_full"] == 2 * workload.work["flops"]

@@ -55,6 +55,7 @@ class Workload:
       error: relative error of the first call's result, given what `init` said to expect; None where
         it could not say (`facts.unchecked` says why).
       max_error: largest error of an honest result.
+      falls: a figure of a result, such as a loss, that must fall from the first call to the last.
       holds: regular expressions; one of them must be found in the optimised program.
       working_set: bytes that one step goes through, where it matters if they fit a cache.
       facts: goes into the record as it is.
@@ -71,6 +72,7 @@ class Workload:
     block_each: bool = False
     error: Callable[[Any, Any], float | None] | None = None
     max_error: float = 0.0
+    falls: Callable[[Any], float] | None = None
     holds: tuple[str, ...] = ()
     working_set: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)

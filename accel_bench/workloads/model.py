@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jax.sharding import Mesh
 
 from accel_bench.precision import lookup
@@ -22,6 +23,10 @@ from models.sizes import ModelConfig
 
 # A float64 forward pass of one sequence on the host takes seconds up to about here.
 _CHECKED_PARAMS = 3e8
+# And a whole step, forward and backward over the batch, up to about here.
+_CHECKED_STEP_FLOPS = 4e11
+# Weights of each kind whose first update is looked at.
+_SAMPLED = 4096
 # Rounding of a product spreads through the layers; what the logits show is at most about this.
 _DEPTH_FACTOR = 10
 
@@ -98,13 +103,18 @@ def _weights(config: ModelConfig, mesh: Mesh) -> Callable[[Any], Any]:
     return jax.jit(partial(train_step.init_params, config), out_shardings=shardings)
 
 
+def _wide(config: ModelConfig) -> ModelConfig:
+    """The same model in float64 throughout."""
+    return dataclasses.replace(
+        config, dtype="float64", param_dtype="float64", attention="einsum", dot_precision="highest"
+    )
+
+
 def _reference_logits(config: ModelConfig, weights: Any, tokens_T: np.ndarray) -> Any:
     """Logits (T, V) of one sequence by the host's CPU, in float64; None for a large model."""
     if costs.param_count(config) > _CHECKED_PARAMS:
         return None
-    wide = dataclasses.replace(
-        config, dtype="float64", param_dtype="float64", attention="einsum", dot_precision="highest"
-    )
+    wide = _wide(config)
     weights = jax.tree.map(np.asarray, weights)
     with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
         weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
@@ -156,31 +166,35 @@ def _state_of(config: ModelConfig, weights: Any, mesh: Mesh) -> train_step.Train
 
 
 def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
+    work = {
+        "flops": costs.train_flops(config, params.batch, params.length),
+        "flops_causal": costs.train_flops(config, params.batch, params.length, causal=True),
+        "tokens": params.batch * params.length,
+    }
+    checked = work["flops"] <= _CHECKED_STEP_FLOPS
+
     def init(seed: int) -> tuple[tuple, Any]:
         tokens = _tokens(params, config, seed, extra=1)
         weights = _weights(config, mesh)(jax.random.key(seed))
-        expected = losses(weights, tokens[0])
+        expected = _reference_step(config, weights, tokens) if checked else None
+        sample = [np.asarray(leaf.ravel()[:_SAMPLED], np.float32) for leaf in _leaves(weights)]
         state = _state_of(config, weights, mesh)
-        return (state, jax.device_put(tokens, batch_sharding(mesh))), expected
+        return (state, jax.device_put(tokens, batch_sharding(mesh))), (expected, sample)
 
-    def losses(weights: Any, tokens_T: np.ndarray) -> tuple[float, float] | None:
-        """Loss of one sequence: in float64, and as the step computes it."""
-        logits = _reference_logits(config, weights, tokens_T[:-1])
-        if logits is None:
+    def error(expected: tuple, out: Any) -> float | None:
+        state, metrics = out
+        reference, before = expected
+        if not _moved_as_adamw_does(before, state.params):
+            return float("inf")
+        if reference is None:
             return None
-        top = logits.max(axis=-1)
-        log_sum = np.log(np.exp(logits - top[:, None]).sum(axis=-1)) + top
-        exact = np.mean(log_sum - logits[np.arange(len(logits)), tokens_T[1:]])
-        computed = jax.jit(partial(train_step.loss_fn, config))(weights, tokens_T[None])
-        return float(exact), float(computed)
-
-    def error(expected: tuple[float, float] | None, out: Any) -> float | None:
-        if expected is None:
-            return None
-        exact, computed = expected
-        # The step's own loss is the mean over the batch: near the first sequence's at the start.
-        whole = abs(float(out[1]["loss"]) / exact - 1)
-        return whole if whole > 0.1 else abs(computed / exact - 1)
+        loss, gradients = reference
+        # After the first step the first moment is (1 - b1) times the gradient.
+        moments = optax.tree.get(state.opt_state, "mu")
+        found = [np.asarray(x, np.float32) / (1 - train_step.ADAM_B1) for x in _leaves(moments)]
+        differing = sum(np.sum((f - g) ** 2) for f, g in zip(found, gradients, strict=True))
+        whole = sum(np.sum(g**2) for g in gradients)
+        return max(abs(float(metrics["loss"]) / loss - 1), float(np.sqrt(differing / whole)))
 
     return Workload(
         fn=partial(train_step.train_step, config, mesh=_static_mesh(mesh)),
@@ -189,21 +203,53 @@ def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
             _abstract_tokens(params, mesh, extra=1),
         ),
         init=init,
-        work={
-            "flops": costs.train_flops(config, params.batch, params.length),
-            "flops_causal": costs.train_flops(config, params.batch, params.length, causal=True),
-            "tokens": params.batch * params.length,
-        },
+        work=work,
         donate=(0,),
         feed=lambda args, out: (out[0], args[1]),
+        falls=lambda out: float(out[1]["loss"]),
         error=error,
         facts={
             "optimizer": "adamw",
             "state_bytes": costs.train_state_bytes(config),
-            "error_of": "loss of one sequence",
-            **_unchecked(config),
+            "error_of": "gradient",
+            **({} if checked else {"unchecked": "the step is too long for a float64 reference"}),
         },
     )
+
+
+def _leaves(tree: Any) -> list[Any]:
+    return jax.tree.leaves(tree)
+
+
+def _reference_step(
+    config: ModelConfig, weights: Any, tokens: np.ndarray
+) -> tuple[float, list[np.ndarray]]:
+    """Loss and gradient of a step, by the host's CPU in float64."""
+    wide = _wide(config)
+    weights = jax.tree.map(np.asarray, weights)
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
+        loss = jax.jit(jax.value_and_grad(partial(train_step.loss_fn, wide)))
+        value, gradients = loss(weights, tokens)
+        return float(value), [np.asarray(leaf) for leaf in _leaves(gradients)]
+
+
+def _moved_as_adamw_does(before: list[np.ndarray], params: Any) -> bool:
+    """Whether weights moved by at most the learning rate, and most of them by about it.
+
+    AdamW's first step is the learning rate times the sign of the gradient, and a little decay. A
+    weight whose format is too coarse for that, or that had no gradient, may stay.
+    """
+    rate = train_step.LEARNING_RATE
+    moved = []
+    for old, leaf in zip(before, _leaves(params), strict=True):
+        new = np.asarray(leaf.ravel()[:_SAMPLED], np.float32)
+        spacing = np.abs(old) * float(jnp.finfo(leaf.dtype).eps)
+        distance = np.abs(new - old)
+        if np.any(distance > 1.5 * rate * (1 + np.abs(old)) + spacing):
+            return False
+        moved.append(np.mean(distance))
+    return max(moved) > 0.1 * rate
 
 
 def _prefill(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
