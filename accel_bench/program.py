@@ -19,9 +19,10 @@ HLO_TYPES = {
 
 
 def dot_operand_types(text: str) -> set[str]:
-    """Element types (HLO names) of the operands of every dot and convolution in a program's text.
+    """Element types (HLO names) of the operands of every product in a program's text.
 
-    Empty where the products are inside library calls that the text does not show.
+    A product is a dot, a convolution, or a call of a library's matrix product, of which the first
+    two operands are the matrices. Empty where the text shows none.
     """
     found: set[str] = set()
     types: dict[str, str] = {}
@@ -31,9 +32,11 @@ def dot_operand_types(text: str) -> set[str]:
         definition = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = (\w+)\[", line)
         if definition:
             types[definition[1]] = definition[2]
-        product = re.search(r" (?:dot|convolution)\(([^)]*)\)", line)
+        product = re.search(r" (?:dot|convolution)\(([^)]*)\)", line) or re.search(
+            r" custom-call\(([^)]*)\).*custom_call_target=\"[^\"]*(?:gemm|matmul|dot)", line
+        )
         if product:
-            for operand in product[1].split(","):
+            for operand in product[1].split(",")[:2]:
                 typed = re.match(r"\s*(\w+)\[", operand)
                 name = operand.strip().split(" ")[-1].lstrip("%")
                 found.add(typed[1] if typed else types.get(name, "?"))

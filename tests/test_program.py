@@ -31,6 +31,21 @@ def test_operands_that_are_typed_in_place():
     assert program.dot_operand_types(text) == {"bf16"}
 
 
+def test_operands_of_a_librarys_product():
+    text = "\n".join(
+        [
+            "ENTRY %main (a: f8e5m2[2,2]) -> f32[2,2] {",
+            "  %a = f8e5m2[2,2]{1,0} parameter(0)",
+            "  %wide = f16[2,2]{1,0} convert(%a)",
+            "  %scale = f32[] constant(1)",
+            '  %p = f32[2,2]{1,0} custom-call(%wide, %wide, %scale), custom_call_target="__cublas$gemm"',
+            '  %q = f32[2,2]{1,0} custom-call(%scale), custom_call_target="Sharding"',
+            "}",
+        ]
+    )
+    assert program.dot_operand_types(text) == {"f16"}
+
+
 def test_names_do_not_leak_from_one_computation_to_the_next():
     text = "\n".join(
         [
