@@ -38,7 +38,7 @@ def test_operands_of_a_librarys_product():
             "  %a = f8e5m2[2,2]{1,0} parameter(0)",
             "  %wide = f16[2,2]{1,0} convert(%a)",
             "  %scale = f32[] constant(1)",
-            '  %p = f32[2,2]{1,0} custom-call(%wide, %wide, %scale), custom_call_target="__cublas$gemm"',
+            '  %p = f32[2,2] custom-call(%wide, %wide, %scale), custom_call_target="__cublas$gemm"',
             '  %q = f32[2,2]{1,0} custom-call(%scale), custom_call_target="Sharding"',
             "}",
         ]
