@@ -75,7 +75,8 @@ def main() -> None:
         typical = statistics.median(statistics.median(hand) / suite for hand, suite in pairs)
         amount = workload.work[spec.rate] / min(suite for _, suite in pairs)
         print(
-            f"{name:8} {params!s:42} {best:6.3f} {typical:6.3f}   fastest {amount / 1e9:7.1f} G{spec.rate}/s"
+            f"{name:8} {params!s:42} {best:6.3f} {typical:6.3f}   "
+            f"fastest {amount / 1e9:7.1f} G{spec.rate}/s"
         )
 
 
