@@ -52,6 +52,7 @@ def check(case: Case, target: Mapping[str, Any], result: Measurement) -> None:
             "cache-resident": _cache_resident(target, result.facts),
             "drift": abs(result.facts.get("drift", 0.0)) > 0.05,
             "noisy": _noisy(result.samples_s),
+            "few-samples": len(result.samples_s) < 6,
             "nonlinear": not 1.5 < result.facts.get("linearity", 2.0) < 2.7,
         }.items()
         if present

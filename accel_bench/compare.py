@@ -238,8 +238,10 @@ def _ratio(reference: Record | None, record: Record | None) -> str:
     one, other = derive.time(reference), derive.time(record)
     if one is None or other is None:
         return ""
+    if "few-samples" in [*derive.flags(reference), *derive.flags(record)]:
+        return "?"
     if derive.alike(reference, record):
-        noisy = {"noisy"} & {*derive.flags(reference), *derive.flags(record)}
+        noisy = {"noisy", "few-samples"} & {*derive.flags(reference), *derive.flags(record)}
         return "?" if noisy else "~1"
     return f"{units.digits(one.value / other.value)}x"
 

@@ -142,6 +142,7 @@ def from_plain(plain: Any, origin: str) -> Config:
     unknown_fields = sorted(set(plain) - set(config))
     if unknown_fields:
         raise RequestError(f"{origin} has unknown config fields: {', '.join(unknown_fields)}")
+    _check_like(plain, _model_fields(), "config", partial=True)
     try:
         config.update(_tuples(plain))
     except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -156,11 +157,13 @@ def check(config: Config) -> None:
     Raises:
       RequestError: a field is unknown, missing or of another type than `base` gives it.
     """
-    plain, model = to_plain(config), to_plain(base(""))
-    _check_like(plain, {**model, "cases": {}}, "config")
+    plain = to_plain(config)
+    _check_like(plain, _model_fields(), "config")
     if not 0 <= plain["seed"] < 2**31:
         raise RequestError(f"config.seed={plain['seed']}: choose a whole number from 0 to 2^31 - 1")
     for name, section in plain["cases"].items():
+        if not name:
+            raise RequestError("config.cases holds a case without a name")
         if not isinstance(section, dict) or not isinstance(section.get("workload"), str):
             raise RequestError(
                 f"config.cases.{name} must name a workload and its parameters, as in "
@@ -168,8 +171,12 @@ def check(config: Config) -> None:
             )
 
 
-def _check_like(value: Any, model: Any, where: str) -> None:
-    """Raises `RequestError` unless `value` has the fields of `model`, and their types."""
+def _model_fields() -> dict[str, Any]:
+    return to_plain(base(""))
+
+
+def _check_like(value: Any, model: Any, where: str, partial: bool = False) -> None:
+    """Raises `RequestError` unless `value` has the fields of `model` (or some), and their types."""
     if isinstance(model, dict):
         if not isinstance(value, dict):
             raise RequestError(f"{where} must be a group of fields, not {_short(value)}")
@@ -177,7 +184,8 @@ def _check_like(value: Any, model: Any, where: str) -> None:
             if name not in model:
                 raise unknown(f"config field in {where}:", str(name), model)
         for name, item in model.items():
-            _check_like(value.get(name), item, f"{where}.{name}")
+            if name in value or not partial:
+                _check_like(value.get(name), item, f"{where}.{name}", partial)
     elif isinstance(model, list):
         if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
             raise RequestError(f"{where} must be a list of names, not {_short(value)}")

@@ -19,7 +19,7 @@ from accel_bench.workloads import WORKLOADS
 RATE_UNITS = {"flops": "FLOP/s", "bytes": "B/s", "tokens": "tokens/s", "time": "s"}
 # Rows of these flags do not say how fast the work is, or not well enough: they set no ceiling, win
 # no ranking, and no sentence rests on them.
-UNRANKED = frozenset({"dispatch-bound", "cache-resident", "nonlinear", "noisy"})
+UNRANKED = frozenset({"dispatch-bound", "cache-resident", "nonlinear", "noisy", "few-samples"})
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ FLAGS = {
     "cache-resident": "the working set is under 4 caches: not main memory",
     "drift": "the samples' median moved by over 5 % from the first third to the last",
     "noisy": "the 95 % interval of the median is wider than 5 % on either side",
+    "few-samples": "under 6 samples: too few for a 95 % interval, so nothing is claimed from it",
     "nonlinear": "twice the calls did not take about twice as long",
 }
 
@@ -120,7 +121,12 @@ def from_dict(plain: Mapping[str, Any]) -> Record:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # JSON's whole numbers have no end
+        return False
 
 
 def _numbers(value: Any) -> bool:
@@ -135,7 +141,7 @@ def _words(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
-# Field, or field.field, -> what its value must be where it is there and not null.
+# Field, or field.field, -> what its value must be where it is there.
 _SHAPES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
         ("run_id", "config_hash", "workload", "precision", "status", "implementation", "reason",
@@ -148,14 +154,16 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
         lambda value: isinstance(value, Mapping),
     ),
     **dict.fromkeys(
-        ("compile_s", "first_call_s", "facts.error", "facts.working_set", "facts.steps_per_call",
-         "target.num_devices", "target.num_chips"),
+        ("schema_version", "compile_s", "first_call_s", "facts.error", "facts.working_set",
+         "facts.steps_per_call", "target.num_devices", "target.num_chips"),
         _number,
     ),
     **dict.fromkeys(("mesh", "facts.work", "env.cpu.caches"), _numbers),
     "samples_s": _times,
     "facts.flags": _words,
 }  # fmt: skip
+_NULLABLE = ("reason", "compile_s", "first_call_s", "facts.error", "target.chip",
+             "target.num_chips")  # fmt: skip
 _REQUIRED = ("run_id", "config_hash", "workload", "params", "precision", "mesh", "target", "env",
              "implementation", "samples_s", "facts")  # fmt: skip
 
@@ -165,12 +173,15 @@ def _check_types(record: Record) -> None:
     for name in _REQUIRED:
         if getattr(record, name) is None:
             raise ValueError(f"{name} is null")
+    absent = object()
     for path, fits in _SHAPES.items():
         first, *rest = path.split(".")
         value = getattr(record, first)
         for name in rest:
-            value = value.get(name) if isinstance(value, Mapping) else None
-        if value is not None and not fits(value):
+            value = value.get(name, absent) if isinstance(value, Mapping) else absent
+        if value is absent or (value is None and path in _NULLABLE):
+            continue
+        if not fits(value):
             raise ValueError(f"{path} holds {value!r:.40}")
     for samples in record.facts.get("companions_s", {}).values():
         if not _times(samples):

@@ -39,7 +39,9 @@ def _time(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 def _interval(record: Record, best: Mapping[str, Ceilings]) -> str:
     step = derive.time(record)
-    return f"±{units.percent(step.half_width)}" if step else ""
+    if step is None or "few-samples" in derive.flags(record):
+        return ""
+    return f"±{units.percent(step.half_width)}"
 
 
 def _rate(record: Record, best: Mapping[str, Ceilings]) -> str:
@@ -175,7 +177,8 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 
 # Where a table is too wide: what it can do without, least needed first. Notes go under the table.
-DROPPED_FIRST = ("note", "95 %", "delivered", "model FLOP/s", "rel. error", "level", "library")
+DROPPED_FIRST = ("note", "95 %", "delivered", "model FLOP/s", "rel. error", "level", "library",
+                 "of peak")  # fmt: skip
 
 
 def _title(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Text:

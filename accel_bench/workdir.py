@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import IO
@@ -30,7 +31,8 @@ LOCK_NAME = ".lock"
 def default_path(config: Config) -> Path:
     """`runs/DATE-TIME-NAME-HASH` below the current directory."""
     now = datetime.datetime.now().strftime("%Y%m%d-%H%M%S")
-    return Path("runs") / f"{now}-{config.name}-{configs.config_hash(config)}"
+    name = re.sub(r"[^\w.-]", "_", config.name)  # a name is no path
+    return Path("runs") / f"{now}-{name}-{configs.config_hash(config)}"
 
 
 class Workdir:

@@ -37,6 +37,11 @@ def test_no_sentence_rests_on_a_row_that_times_launches():
     assert said("matmul", product(2.0, facts={"flags": ["dispatch-bound"]})) == []
 
 
+def test_no_sentence_rests_on_a_handful_of_samples():
+    few = product(1.0, "bf16", facts={"flags": ["few-samples"]})
+    assert len(said("matmul", product(2.0), few)) == 1
+
+
 def test_no_sentence_rests_on_a_row_that_failed():
     assert said("matmul", product(2.0, status="invalid", reason="hoisted")) == []
 
