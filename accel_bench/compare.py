@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from accel_bench import config as configs
-from accel_bench import derive, units, workdir
+from accel_bench import derive, mesh, units, workdir
 from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
 from accel_bench.record import Record
@@ -40,9 +40,9 @@ class Source:
         """`A: device, mesh` for the first."""
         letter = chr(ord("A") + number) if number < 26 else f"run {number + 1}"
         devices = list(dict.fromkeys(derive.machine(r) for r in self.records))
-        meshes = {",".join(f"{axis}:{size}" for axis, size in r.mesh.items()) for r in self.records}
-        mesh = f", mesh {' and '.join(sorted(meshes))}" if meshes - {""} else ""
-        return f"{letter}: {', '.join(devices[:2])}{mesh}"
+        meshes = {mesh.text(r.mesh) for r in self.records}
+        over = f", mesh {' and '.join(sorted(meshes))}" if meshes - {""} else ""
+        return f"{letter}: {', '.join(devices[:2])}{over}"
 
 
 @dataclass(frozen=True)
@@ -124,7 +124,9 @@ def _unpaired(sources: Sequence[Source], shared: Mapping[tuple, Any]) -> list[st
 def _config_difference(one: Source, other: Source) -> str:
     if one.config is None or other.config is None:
         return "config_hash differs; there is no config.json to say in which field"
-    found = configs.differing_fields(_experiment(one.config), _experiment(other.config))
+    found = configs.differing_fields(
+        configs.experiment(one.config), configs.experiment(other.config)
+    )
     return "; ".join(found[:3]) or "config_hash differs"
 
 
@@ -139,10 +141,6 @@ def _environment_difference(one: Source, other: Source) -> Iterator[str]:
             yield f"{group} differ: {found}"
     if first.get("isolation") != second.get("isolation"):
         yield "one ran in its caller's process, with that process's settings"
-
-
-def _experiment(plain: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: plain[key] for key in plain if key not in (*configs.RUN_FIELDS, "name")}
 
 
 def _field_difference(alone: Sequence[Record], others: Sequence[Record]) -> str:

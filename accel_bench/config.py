@@ -213,7 +213,10 @@ def write_json(config: Config, path: Path) -> None:
 
 
 def experiment(config: Config) -> dict[str, Any]:
-    """The part of a config that says what is measured: what two machines must agree on."""
+    """The part of a config, or of its plain form, that says what is measured.
+
+    It is what two machines must agree on.
+    """
     plain = to_plain(config)
     return {key: plain[key] for key in sorted(plain) if key not in (*RUN_FIELDS, "name")}
 

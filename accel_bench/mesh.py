@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 
 from accel_bench.errors import RequestError
 
@@ -25,6 +26,11 @@ def parse(text: str) -> dict[str, int]:
             raise RequestError(f"--mesh={text}: the axis {match[1]!r} stands there twice")
         axes[match[1]] = int(match[2])
     return axes
+
+
+def text(axes: Mapping[str, int]) -> str:
+    """The mesh as it is written on the command line."""
+    return ",".join(f"{axis}:{length}" for axis, length in axes.items())
 
 
 def size(axes: dict[str, int]) -> int:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_bench import config as configs
-from accel_bench import workdir
+from accel_bench import mesh, workdir
 from accel_bench.cases import XLA, Case
 from accel_bench.errors import RequestError
 from accel_bench.executors import Executor, InProcess
@@ -113,15 +113,10 @@ def to_record(plan: Plan, run_id: str, case: Case, reply: Reply) -> Record:
 
 def case_key(case: Case, axes: Mapping[str, int]) -> tuple[str, str]:
     """What makes two cases the same within one experiment."""
-    return case.key, mesh_text(axes)
+    return case.key, mesh.text(axes)
 
 
 def record_key(record: Record) -> tuple[str, str]:
     """`case_key` of the case that a record is about."""
     case = Case("", record.workload, record.params, record.precision, record.implementation)
     return case_key(case, record.mesh)
-
-
-def mesh_text(axes: Mapping[str, int]) -> str:
-    """The mesh as it is written on the command line."""
-    return ",".join(f"{axis}:{size}" for axis, size in axes.items())

@@ -110,16 +110,20 @@ def _wide(config: ModelConfig) -> ModelConfig:
     )
 
 
+def _on_host_in_float64(run: Callable[..., Any], weights: Any, tokens: np.ndarray) -> Any:
+    """What a function of weights and tokens gives on the host's CPU in float64, as NumPy arrays."""
+    weights = jax.tree.map(np.asarray, weights)
+    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
+        weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
+        return jax.tree.map(np.asarray, jax.jit(run)(weights, tokens))
+
+
 def _reference_logits(config: ModelConfig, weights: Any, tokens_T: np.ndarray) -> Any:
     """Logits (T, V) of one sequence by the host's CPU, in float64; None for a large model."""
     if costs.param_count(config) > _CHECKED_PARAMS:
         return None
-    wide = _wide(config)
-    weights = jax.tree.map(np.asarray, weights)
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
-        logits = jax.jit(partial(train_step.forward, wide))(weights, tokens_T[None])
-        return np.asarray(logits[0])
+    run = partial(train_step.forward, _wide(config))
+    return _on_host_in_float64(run, weights, tokens_T[None])[0]
 
 
 def _logit_error(expected: np.ndarray | None, logits: jax.Array) -> float | None:
@@ -225,13 +229,9 @@ def _reference_step(
     config: ModelConfig, weights: Any, tokens: np.ndarray
 ) -> tuple[float, list[np.ndarray]]:
     """Loss and gradient of a step, by the host's CPU in float64."""
-    wide = _wide(config)
-    weights = jax.tree.map(np.asarray, weights)
-    with jax.enable_x64(True), jax.default_device(jax.devices("cpu")[0]):
-        weights = jax.tree.map(lambda x: jnp.asarray(x, jnp.float64), weights)
-        loss = jax.jit(jax.value_and_grad(partial(train_step.loss_fn, wide)))
-        value, gradients = loss(weights, tokens)
-        return float(value), [np.asarray(leaf) for leaf in _leaves(gradients)]
+    run = jax.value_and_grad(partial(train_step.loss_fn, _wide(config)))
+    loss, gradients = _on_host_in_float64(run, weights, tokens)
+    return float(loss), _leaves(gradients)
 
 
 def _moved_as_adamw_does(before: list[np.ndarray], params: Any) -> bool:
