@@ -2,6 +2,7 @@
 
   python main.py                              measure this machine (same as: run)
   python main.py run --config=configs/matmul.py --precision=fp32,bf16
+  python main.py run --device=none --targets=tpu:v5e:4x4,gpu:h100_sxm:8    compile only
   python main.py run --resume --workdir=DIR   carry on where a stopped run ended
   python main.py compare DIR DIR              two runs side by side
   python main.py list [devices|chips [NAME]|workloads|configs|precisions|models|flags]
@@ -21,13 +22,23 @@ config_flags.DEFINE_config_file(
     "set, as in --config.seed=1.",
 )  # fmt: skip
 flags.DEFINE_enum(
-    "device", None, ["auto", "cpu", "gpu", "tpu"],
-    "What to measure on. auto (the default) takes the best that is attached and says which.",
+    "device", None, ["auto", "cpu", "gpu", "tpu", "none"],
+    "What to measure on. auto (the default) takes the best that is attached and says which; none "
+    "measures nothing and leaves --targets.",
+)  # fmt: skip
+flags.DEFINE_string(
+    "targets", None, "Comma-separated accelerators to compile for: tpu:GENERATION:TOPOLOGY, "
+    "gpu:CHIP:COUNT, gpu:CHIP:HOSTSxCOUNT, or auto.",
 )  # fmt: skip
 flags.DEFINE_string("precision", None, "Comma-separated precisions, such as fp32,bf16,int8.")
-flags.DEFINE_string("mesh", None, "Named axes and sizes, such as data:4,model:2.")
+flags.DEFINE_string("mesh", None, "Named axes and sizes: data:4,model:2 or fsdp:*,model:8.")
 flags.DEFINE_integer("fake_devices", None, "So many virtual CPU devices.", lower_bound=1)
 flags.DEFINE_string("workdir", None, "Where records go; by default a new folder below runs/.")
+flags.DEFINE_bool("dump_hlo", None, "Keep each compiled program's text in the workdir.")
+flags.DEFINE_bool(
+    "find_smallest_fit", None, "Search the sizes up to each target's for the first that fits."
+)
+flags.DEFINE_string("compile_cache", None, "auto, off, or a directory for what was compiled.")
 flags.DEFINE_bool("resume", False, "Carry on in --workdir: finish the rest, repeat nothing.")
 flags.DEFINE_bool("retry", False, "With --resume: run again what went wrong.")
 flags.DEFINE_bool("strict", False, "Exit with 1 also where a row is unsupported or skipped.")

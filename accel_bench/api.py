@@ -14,7 +14,7 @@ from accel_bench.errors import RequestError, unknown
 from accel_bench.plan import make_plan
 from accel_bench.record import Record
 
-_LISTS = ("precision", "baselines")
+_LISTS = ("precision", "baselines", "targets")
 
 
 def run(

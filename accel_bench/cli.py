@@ -30,6 +30,10 @@ FIELD_FLAGS = (
     "deterministic",
     "profile",
     "isolation",
+    "targets",
+    "compile_cache",
+    "dump_hlo",
+    "find_smallest_fit",
 )
 
 

@@ -14,7 +14,9 @@ from rich.table import Table
 from accel_bench import config as configs
 from accel_bench import derive, mesh, units, workdir
 from accel_bench.cases import XLA
+from accel_bench.compiled_tables import one_time
 from accel_bench.errors import RequestError
+from accel_bench.program_diff import differences
 from accel_bench.record import Record
 from accel_bench.tables import literal, make_console
 from accel_bench.workloads import WORKLOADS
@@ -22,16 +24,18 @@ from accel_bench.workloads import WORKLOADS
 
 @dataclass(frozen=True)
 class Source:
-    """A run that takes part in a comparison.
+    """What takes part in a comparison: a run's measurements, or what it compiled for one target.
 
     Attributes:
       path: where its records were read.
+      target: what they were compiled for; empty for measurements.
       records: the last record of each case.
       problems: what could not be read.
       config: its plain config; None where it is not there.
     """
 
     path: Path
+    target: str
     records: list[Record]
     problems: list[str]
     config: dict[str, Any] | None
@@ -40,6 +44,8 @@ class Source:
         """`A: device, mesh` for the first."""
         letter = chr(ord("A") + number) if number < 26 else f"run {number + 1}"
         devices = list(dict.fromkeys(derive.machine(r) for r in self.records))
+        if self.target:
+            devices = [f"compiled for {self.target}, not run"]
         meshes = {mesh.text(r.mesh) for r in self.records}
         over = f", mesh {' and '.join(sorted(meshes))}" if meshes - {""} else ""
         return f"{letter}: {', '.join(devices[:2])}{over}"
@@ -60,8 +66,8 @@ class Comparison:
     unpaired: list[str]
 
 
-def read_source(path: Path) -> Source:
-    """Reads a workdir or a records file.
+def read_sources(path: Path) -> list[Source]:
+    """Reads a workdir or a records file: its measurements, and what it compiled for each target.
 
     Raises:
       RequestError: there is nothing to read.
@@ -71,11 +77,18 @@ def read_source(path: Path) -> Source:
         raise RequestError(
             f"no records in {path}: give the workdir of a run that has finished cases"
         )
-    last = {pair_key(record): record for record in found.records}
-    problems = list(found.problems)
-    if len({str(record.mesh) for record in found.records}) > 1:
-        problems.append(f"{path} holds several meshes: the last record of each case counts")
-    return Source(path, list(last.values()), problems, workdir.plain_config(path))
+    groups: dict[str, list[Record]] = {}
+    for record in found.records:
+        groups.setdefault(derive.target_name(record), []).append(record)
+    config, problems = workdir.plain_config(path), list(found.problems)
+    sources = []
+    for target, records in groups.items():
+        last = {pair_key(record): record for record in records}
+        if len({str(record.mesh) for record in records}) > 1:
+            problems.append(f"{path} holds several meshes: the last record of each case counts")
+        sources.append(Source(path, target, list(last.values()), problems, config))
+        problems = []
+    return sources
 
 
 def pair_key(record: Record) -> tuple:
@@ -90,7 +103,6 @@ def pair_key(record: Record) -> tuple:
         params,
         record.precision,
         record.implementation,
-        record.target.get("kind"),
     )
 
 
@@ -166,9 +178,12 @@ def compare(paths: Sequence[Path], console: Console | None = None) -> None:
     Raises:
       RequestError: a path cannot be read, or no row of any two runs is about the same thing.
     """
-    if len(paths) < 2:
-        raise RequestError("compare needs at least two workdirs: python main.py compare DIR DIR")
-    sources = [read_source(path) for path in paths]
+    sources = [source for path in paths for source in read_sources(path)]
+    if len(sources) < 2:
+        raise RequestError(
+            "compare needs at least two workdirs, or one with several targets: python main.py "
+            "compare DIR DIR"
+        )
     comparison = pair(sources)
     if not comparison.rows:
         raise RequestError("nothing to compare: " + "; ".join(comparison.unpaired))
@@ -183,21 +198,44 @@ def compare(paths: Sequence[Path], console: Console | None = None) -> None:
     reference = sources[0].name(0).split(":")[0]
     console.print(
         literal(
-            f"/ {reference}: how many times as fast; ~1: the intervals overlap; ?: they are wide",
+            f"/ {reference}: how many times as fast; ~1: the intervals overlap; ?: they are wide; "
+            "~ before a time: the compiler's estimate, >=: a bound, nothing was run",
             "dim",
         )
     )
     for name in dict.fromkeys(key[1] for key in comparison.rows):
         rows = {key: row for key, row in comparison.rows.items() if key[1] == name}
         console.print(_table(name, rows, sources))
+    for line in _program_differences(comparison):
+        console.print(literal(line), soft_wrap=True)
     for line in comparison.unpaired:
         console.print(literal(f"not compared: {line}", "yellow"), soft_wrap=True)
+
+
+def _program_differences(comparison: Comparison) -> Iterator[str]:
+    """How the other targets' programs differ from those of the first that was compiled for."""
+    compiled = [i for i, source in enumerate(comparison.sources) if source.target]
+    letters = [source.name(i).split(":")[0] for i, source in enumerate(comparison.sources)]
+    for row in comparison.rows.values():
+        pair = [(letters[i], row[i]) for i in compiled]
+        (first, one), others = pair[0] if pair else ("", None), pair[1:]
+        for letter, other in others:
+            if (
+                one is None
+                or other is None
+                or not (one.facts.get("code") and other.facts.get("code"))
+            ):
+                continue
+            yield f"{derive.label(one)} {one.precision}, programs {first} and {letter}:"
+            yield from (f"  {line}" for line in differences(one, other, (first, letter)))
 
 
 def _table(
     name: str, rows: Mapping[tuple, list[Record | None]], sources: Sequence[Source]
 ) -> Table:
-    table = Table(title=literal(f"{name} (measured)"), title_justify="left", box=box.SIMPLE_HEAD)
+    kinds = dict.fromkeys("compiled" if source.target else "measured" for source in sources)
+    title = f"{name} ({' and '.join(kinds)})"
+    table = Table(title=literal(title), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("case", overflow="fold")
     table.add_column("precision", no_wrap=True)
     letters = [source.name(i).split(":")[0] for i, source in enumerate(sources)]
@@ -223,6 +261,8 @@ def _value(record: Record | None) -> str:
     if record is None:
         return "-"
     step, rate = derive.time(record), derive.headline(record)
+    if derive.is_compiled(record):
+        return one_time(record)
     if step is None:
         return record.status
     shown = units.quantity(rate.value, rate.unit) if rate else units.seconds(step.value)

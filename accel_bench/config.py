@@ -37,6 +37,11 @@ RUN_FIELDS = (
     "profile",
     "timeout_s",
     "measure",
+    "targets",
+    "compile_cases",
+    "compile_cache",
+    "dump_hlo",
+    "find_smallest_fit",
 )
 
 
@@ -74,6 +79,14 @@ def base(name: str) -> Config:
         # frees its large buffers on every call; with small pages a train step spends a fifth of
         # its time in page faults, which says nothing about the processor.
         "huge_pages": True,
+        # Accelerators to compile for (accel_bench.target), or `auto`.
+        "targets": (),
+        # Names of the cases that are compiled for them; empty: all that have a program.
+        "compile_cases": (),
+        # Where compiled facts are kept: auto (the user's cache directory), off, or a directory.
+        "compile_cache": "auto",
+        "dump_hlo": False,
+        "find_smallest_fit": False,
         "device": "auto",
         "fake_devices": 0,
         "isolation": "auto",

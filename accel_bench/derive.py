@@ -68,6 +68,44 @@ def alike(one: Record, other: Record) -> bool:
     return first.low <= second.high and second.low <= first.high
 
 
+@dataclass(frozen=True)
+class Estimate:
+    """Seconds per step that nobody measured.
+
+    Attributes:
+      seconds: per step.
+      kind: `estimate` where the vendor's compiler counted cycles, `bound` where only the roofline
+        says how long it takes at least.
+    """
+
+    seconds: float
+    kind: str
+
+
+def is_compiled(record: Record) -> bool:
+    """Whether the record is of a program that was compiled and not run."""
+    return record.target.get("kind") == "compiled"
+
+
+def target_name(record: Record) -> str:
+    """The target that a record was compiled for, as it is written; empty for a measurement."""
+    if not is_compiled(record):
+        return ""
+    target = record.target
+    return f"{target.get('platform')}:{target.get('chip')}:{target.get('topology')}"
+
+
+def estimate(record: Record) -> Estimate | None:
+    """The compiler's own time of a compiled record, else its bound; None where neither is known."""
+    found = record.facts.get("estimate", {})
+    if not is_compiled(record) or record.status != "ok":
+        return None
+    for field, kind in (("compiler_s", "estimate"), ("bound_s", "bound")):
+        if found.get(field):
+            return Estimate(found[field], kind)
+    return None
+
+
 def rate(record: Record, quantity: str) -> Rate | None:
     """Work of a kind (`flops`, `bytes`, `tokens`) per second; None where there is none."""
     amount = record.facts.get("work", {}).get(quantity)

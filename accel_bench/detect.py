@@ -201,7 +201,7 @@ def choose(device: str, found: Attached) -> tuple[str, str]:
                 )
         return "cpu", f"measuring on the CPU: {found.name['cpu']}" + "".join(notes)
     if device not in PLATFORMS:
-        raise RequestError(f"unknown device {device!r}: choose auto, cpu, gpu or tpu")
+        raise RequestError(f"unknown device {device!r}: choose auto, cpu, gpu, tpu or none")
     if not found.counts[device]:
         raise RequestError(
             f"--device={device} was asked for, but no {device.upper()} is attached: this machine "

@@ -6,12 +6,13 @@ Both are told to `start`, then to `execute` one case after the other, then to `c
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Any
 
-from accel_bench import detect, env, mesh
-from accel_bench.cases import XLA, Case
+from accel_bench import compilers, detect, env, mesh
+from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
-from accel_bench.plan import Plan, worker_environ
+from accel_bench.plan import Job, Plan, worker_environ
 from accel_bench.progress import Progress
 from accel_bench.supervisor import Reply, StartError, Worker, WorkerSpec
 from accel_bench.workdir import Workdir
@@ -26,45 +27,56 @@ class Executor:
     def __init__(self, plan: Plan, place: Workdir) -> None:
         self._plan, self._place = plan, place
         self._worker: Worker | None = None
+        self._failing: WorkerSpec | None = None
         self._failed_starts: list[StartError] = []
         self._env: dict[str, Any] = {}
 
-    def start(self, case: Case) -> None:
-        """Starts the worker for a first case.
+    def start(self, job: Job) -> None:
+        """Starts the worker for a first measurement.
 
         Raises:
           RequestError: the back end says that it cannot be started.
         """
         try:
-            self._ensure(self._spec(case))
+            self._ensure(self._spec(job))
         except StartError as error:
             if error.env:  # it ended in order: what was asked for cannot be had
-                raise RequestError(self._explain(error)) from error
+                raise RequestError(self._explain(error, job)) from error
             return  # it died: each case says so in its row
-        if self._worker and case.implementation == XLA:
+        if self._worker and job.case.implementation == XLA:
             _check_devices(self._plan, self._worker.target)
 
-    def execute(self, case: Case, progress: Progress) -> Reply:
-        """Runs one case; never raises for what the case does."""
-        config = self._plan.config
+    def execute(self, job: Job, progress: Progress) -> Reply:
+        """Does one job; never raises for what the case does."""
         try:
-            worker = self._ensure(self._spec(case))
+            worker = self._ensure(self._spec(job))
         except StartError as error:
-            return Reply("crashed", self._explain(error), {}, None, self._environment(error))
-        return worker.execute(
-            case,
-            config.seed,
-            config.measure,
-            config.timeout_s,
-            self._place.path / "traces" if config.profile else None,
-            progress.stage,
-        )
+            reason = self._explain(error, job)
+            # It ended in order, with an exception: nothing crashed.
+            status = "failed" if error.env else "crashed"
+            return Reply(status, reason, {}, None, self._environment(error))
+        return worker.execute(self._request(job), self._plan.config.timeout_s, progress.stage)
+
+    def _request(self, job: Job) -> dict[str, Any]:
+        """What the worker is asked for; see `accel_bench.worker`."""
+        config, path = self._plan.config, self._place.path.resolve()
+        request: dict[str, Any] = {"case": dataclasses.asdict(job.case)}
+        if job.target:
+            name = re.sub(r"[^\w.-]+", "_", f"{job.label}_{mesh.text(job.axes)}")
+            return request | {
+                "hlo_file": str(path / "hlo" / f"{name}.txt") if config.dump_hlo else None
+            }
+        return request | {
+            "seed": config.seed,
+            "budget": dict(config.measure),
+            "profile_dir": str(path / "traces") if config.profile else None,
+        }
 
     @property
     def target(self) -> dict[str, Any]:
         """What the worker's back end runs on; empty where that is not known."""
         worker = self._worker
-        same = worker and worker.spec.platform == self._plan.platform
+        same = worker and worker.spec.platform == self._plan.platform and not worker.spec.target
         return worker.target if worker and same else {}
 
     def close(self) -> None:
@@ -79,6 +91,9 @@ class Executor:
         if worker:
             worker.close()
             self._worker = None
+        if spec != self._failing:
+            self._failing = spec
+            self._failed_starts.clear()
         if len(self._failed_starts) >= MAX_FAILED_STARTS:
             raise self._failed_starts[-1]
         worker = Worker(spec, self._place.log)
@@ -94,14 +109,20 @@ class Executor:
         self._worker, self._env = worker, worker.env
         return worker
 
-    def _spec(self, case: Case) -> WorkerSpec:
-        environ = worker_environ(self._plan, case)
-        if case.implementation != XLA:
+    def _spec(self, job: Job) -> WorkerSpec:
+        environ = worker_environ(self._plan, job)
+        if job.target:
+            hidden = compilers.find(job.target).hidden
+            return WorkerSpec(job.target.platform, job.axes, environ, str(job.target), hidden)
+        assert self._plan.platform
+        if job.case.implementation != XLA:
             return WorkerSpec("cpu", {}, environ)
         return WorkerSpec(self._plan.platform, self._plan.axes, environ)
 
-    def _explain(self, error: StartError) -> str:
+    def _explain(self, error: StartError, job: Job) -> str:
         text = str(error)
+        if job.target:
+            return f"the compiler for {job.target} did not start: {text}"
         if self._plan.platform == "tpu" and (holders := detect.tpu_holders()):
             text += f"; the TPU is in use by {', '.join(holders)}"
         return f"the {self._plan.platform} back end did not start: {text}"
@@ -120,13 +141,14 @@ class InProcess:
         self._session: Any = None
         self._env: dict[str, Any] = {}
 
-    def start(self, case: Case) -> None:
+    def start(self, job: Job) -> None:
         """Takes the back end that this process has, or starts it.
 
         Raises:
           RequestError: it is not the one that was asked for.
         """
-        del case
+        del job
+        assert self._plan.platform
         from accel_bench import execute
 
         self._env = env.capture()
@@ -137,7 +159,7 @@ class InProcess:
             raise RequestError(f"--isolation=none: {str(error).splitlines()[0]}") from error
         _check_devices(self._plan, self._session.target)
 
-    def execute(self, case: Case, progress: Progress) -> Reply:
+    def execute(self, job: Job, progress: Progress) -> Reply:
         """Runs one case; a crash of it is a crash of this process."""
         from accel_bench import execute
         from accel_bench.timing import Budget
@@ -145,7 +167,7 @@ class InProcess:
         config = self._plan.config
         outcome = execute.execute(
             self._session,
-            case,
+            job.case,
             config.seed,
             Budget(**config.measure),
             self._place.path / "traces" if config.profile else None,
@@ -175,4 +197,4 @@ def _check_devices(plan: Plan, target: dict[str, Any]) -> None:
             f"--fake_devices={wanted}, but the back end has {attached} devices: it was started "
             "before; use --isolation=process"
         )
-    mesh.check(plan.config.mesh, attached, f"{plan.platform}: {target['device_kind']}")
+    mesh.check(mesh.text(plan.axes), attached, f"{plan.platform}: {target['device_kind']}")

@@ -9,12 +9,14 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accel_bench import compilers, detect, mesh
 from accel_bench import config as configs
-from accel_bench import detect, mesh
+from accel_bench import target as targets
 from accel_bench.cases import XLA, Case, expand
 from accel_bench.config import Config
-from accel_bench.detect import Attached
-from accel_bench.errors import RequestError
+from accel_bench.detect import PLATFORMS, Attached
+from accel_bench.errors import RequestError, unknown
+from accel_bench.target import Target
 
 # What makes a library's one-thread baseline one.
 BASELINE_ENVIRON = {
@@ -32,23 +34,50 @@ _DEVICE_COUNT = "--xla_force_host_platform_device_count"
 
 
 @dataclass(frozen=True)
+class Job:
+    """A case and where it goes; it ends in one record.
+
+    Attributes:
+      case: what to do.
+      axes: the mesh.
+      target: what to compile it for; None measures it on what is attached.
+      refusal: status and reason, where it is known beforehand that it cannot be done.
+      searched: whether a search for the smallest fit tries it.
+    """
+
+    case: Case
+    axes: Mapping[str, int]
+    target: Target | None = None
+    refusal: tuple[str, str] | None = None
+    searched: bool = False
+
+    @property
+    def label(self) -> str:
+        """What a person calls it."""
+        return f"{self.target} {self.case.label}" if self.target else self.case.label
+
+
+@dataclass(frozen=True)
 class Plan:
     """A request that was found to be right.
 
     Attributes:
       config: the resolved experiment.
-      platform: what to measure on.
+      platform: what to measure on; None measures nothing.
       choice: a sentence that says so.
-      axes: the mesh.
-      cases: what to run, in order.
-      isolated: whether cases run in a worker process.
+      axes: the mesh over what is measured on.
+      jobs: what to do, in order: first what is measured.
+      searches: for each search for the smallest fit its jobs, from the smallest target to the
+        largest.
+      isolated: whether cases are measured in a worker process.
     """
 
     config: Config
-    platform: str
+    platform: str | None
     choice: str
     axes: Mapping[str, int]
-    cases: list[Case]
+    jobs: list[Job]
+    searches: list[list[Job]]
     isolated: bool
 
 
@@ -61,18 +90,42 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
     found = found or detect.attached()
     configs.check(config)
     _check_run_fields(config)
-    platform, choice = detect.choose(config.device, found)
+    jobs: list[Job] = []
+    platform, choice, axes, isolated = None, "measuring nothing", {}, True
+    if config.device != "none":
+        platform, choice = detect.choose(config.device, found)
+        axes, isolated, notes = _measured(config, platform, found)
+        choice += notes
+        jobs = [Job(case, axes) for case in expand(config, platform, axes)]
+    elif config.fake_devices:
+        raise RequestError("--fake_devices makes virtual CPU devices to measure on: not with none")
+    chosen, note = _targets(config)
+    choice += note
+    per_target = [_compiled(config, target, platform) for target in chosen]
+    searches = [search for found in per_target for search in found if len(search) > 1]
+    jobs += [search[0] for found in per_target for search in found if len(search) == 1]
+    if not jobs and not searches:
+        raise RequestError("no case of this config has a program to compile: choose another")
+    return Plan(config, platform, choice, axes, jobs, searches, isolated)
+
+
+def _measured(config: Config, platform: str, found: Attached) -> tuple[dict[str, int], bool, str]:
+    """The mesh over what is measured on, whether a worker does it, and notes for a person.
+
+    Raises:
+      RequestError: the devices are not what was asked for.
+    """
     if config.fake_devices and platform != "cpu":
         raise RequestError(
             f"--fake_devices={config.fake_devices} makes virtual CPU devices: add --device=cpu"
         )
     count = cpu_devices(config) if platform == "cpu" else found.counts[platform]
+    axes, notes = mesh.parse(config.mesh), ""
     # A TPU chip may be two jax devices; the worker, which knows, checks again.
-    known = count if platform == "cpu" else None
-    axes = mesh.check(config.mesh, known, f"{platform}: {found.name[platform]}")
-    cases = expand(config, platform, axes)
+    if platform == "cpu" or mesh.REST in axes.values():
+        axes = mesh.check(config.mesh, count, f"{platform}: {found.name[platform]}")
     if platform != "cpu" and not axes and count > 1:
-        choice += f"; on one of them: --mesh=data:{count} uses all"
+        notes += f"; on one of them: --mesh=data:{count} uses all"
     isolated = config.isolation == "process" or (
         config.isolation == "auto" and not _holds_accelerator()
     )
@@ -83,15 +136,96 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
                 "started it: use --isolation=process"
             )
         if config.isolation == "auto":
-            choice += "; in this process, which holds the accelerator already"
+            notes += "; in this process, which holds the accelerator already"
         if config.huge_pages and platform == "cpu":
-            choice += "; with this process's own settings: no huge pages are asked for"
-    return Plan(config, platform, choice, axes, cases, isolated)
+            notes += "; with this process's own settings: no huge pages are asked for"
+    return axes, isolated, notes
 
 
-def worker_environ(plan: Plan, case: Case) -> dict[str, str]:
-    """Settings that the worker of a case needs from before its back end starts."""
-    config = plan.config
+def _targets(config: Config) -> tuple[list[Target], str]:
+    """What to compile for, each once, and a note for a person.
+
+    Raises:
+      RequestError: a target that does not exist, or nothing to do at all.
+    """
+    names = [name.strip() for entry in config.targets for name in str(entry).split(",")]
+    chosen: dict[Target, None] = {}
+    note = ""
+    for name in filter(None, names):
+        if name == "auto":
+            ready = [t for t in map(targets.parse, targets.AUTO) if _is_ready(t)]
+            chosen |= dict.fromkeys(ready)
+            if not ready and config.device != "none":
+                note = f"; to compile for TPU and GPU too: {compilers.INSTALL}"
+        else:
+            chosen[targets.parse(name)] = None
+    if config.device == "none" and not chosen:
+        raise RequestError(
+            "--device=none measures nothing: name what to compile for, as in "
+            f"--targets={','.join(targets.AUTO)} (auto needs {compilers.INSTALL})"
+        )
+    if config.find_smallest_fit and not chosen:
+        raise RequestError("--find_smallest_fit needs --targets: the largest to try")
+    if chosen:
+        note += f"; compiling for {', '.join(map(str, chosen))}"
+    return list(chosen), note
+
+
+def _is_ready(target: Target) -> bool:
+    compiler = compilers.find(target)
+    return not (compiler.missing or compiler.mismatch)
+
+
+def _compiled(config: Config, target: Target, platform: str | None) -> list[list[Job]]:
+    """For each case the jobs that compile it for a target; several where a search tries them.
+
+    Beside a measurement the cases are those that are measured, so that they stand side by side.
+
+    Raises:
+      RequestError: the mesh does not fit the target, a case does not fit the mesh, or the compiler
+        does not match jax.
+    """
+    compiler = compilers.find(target)
+    if compiler.mismatch:
+        raise RequestError(f"--targets={target}: {compiler.mismatch}")
+    refusal = ("unsupported", compiler.missing) if compiler.missing else None
+    axes = _target_axes(config, target)
+    searched = bool(config.find_smallest_fit)
+    cases = expand(config, platform or target.platform, axes if config.mesh else {})
+    found = []
+    for case in cases:
+        if config.compile_cases and case.name not in config.compile_cases:
+            continue
+        if case.implementation != XLA or not case.typed_params().has_program:
+            continue
+        jobs = []
+        for size in targets.smaller(target) if searched else [target]:
+            try:
+                size_axes = _target_axes(config, size)
+                case.typed_params().check(size_axes)
+            except RequestError as error:
+                if size == target:  # the mesh is ours: nobody asked for this division
+                    job = Job(case, axes, target, refusal or ("skipped", str(error)))
+                    jobs.append(job)
+                continue
+            jobs.append(Job(case, size_axes, size, refusal, searched and not refusal))
+        found.append(jobs[-1:] if refusal else jobs)
+    return found
+
+
+def _target_axes(config: Config, target: Target) -> dict[str, int]:
+    """The mesh over a target's devices: as asked for, else all of them along `data`."""
+    if config.mesh:
+        return mesh.check(config.mesh, target.num_devices, f"{target}")
+    return {"data": target.num_devices} if target.num_devices > 1 else {}
+
+
+def worker_environ(plan: Plan, job: Job) -> dict[str, str]:
+    """Settings that the worker of a job needs from before its back end starts."""
+    config, case = plan.config, job.case
+    if job.target:
+        return compilers.environ()
+    assert plan.platform
     environ = {}
     if config.huge_pages and (plan.platform == "cpu" or case.implementation != XLA):
         others = os.environ.get("GLIBC_TUNABLES")
@@ -122,6 +256,8 @@ def cpu_devices(config: Config) -> int:
 
 
 def _check_run_fields(config: Config) -> None:
+    if config.device not in ("auto", "none", *PLATFORMS):
+        raise RequestError(f"unknown device {config.device!r}: choose auto, cpu, gpu, tpu or none")
     if config.isolation not in ("auto", "process", "none"):
         raise RequestError(f"unknown isolation {config.isolation!r}: choose auto, process or none")
     if not 0 <= config.fake_devices <= MAX_FAKE_DEVICES:
@@ -130,6 +266,9 @@ def _check_run_fields(config: Config) -> None:
         )
     if not (config.timeout_s > 0 and math.isfinite(config.timeout_s)):
         raise RequestError(f"--timeout_s={config.timeout_s}: a number of seconds above 0")
+    for name in config.compile_cases:
+        if name not in config.cases:
+            raise unknown("case in config.compile_cases:", str(name), config.cases)
     measure = config.measure
     if not (
         0 < measure.target < 1

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from accel_bench.hlo import products
+from accel_bench.hlo.text import parse
+
 # HLO's names of element types, by numpy's.
 HLO_TYPES = {
     "float64": "f64",
@@ -24,23 +27,12 @@ def dot_operand_types(text: str) -> set[str]:
     A product is a dot, a convolution, or a call of a library's matrix product, of which the first
     two operands are the matrices. Empty where the text shows none.
     """
-    found: set[str] = set()
-    types: dict[str, str] = {}
-    for line in text.splitlines():
-        if line.endswith("{"):
-            types = {}  # names are unique within a computation only
-        definition = re.match(r"\s*(?:ROOT )?%?([\w.-]+) = (\w+)\[", line)
-        if definition:
-            types[definition[1]] = definition[2]
-        product = re.search(r" (?:dot|convolution)\(([^)]*)\)", line) or re.search(
-            r" custom-call\(([^)]*)\).*custom_call_target=\"[^\"]*(?:gemm|matmul|dot)", line
-        )
-        if product:
-            for operand in product[1].split(",")[:2]:
-                typed = re.match(r"\s*(\w+)\[", operand)
-                name = operand.strip().split(" ")[-1].lstrip("%")
-                found.add(typed[1] if typed else types.get(name, "?"))
-    return found - {"?"}
+    return {
+        name
+        for computation, instruction in parse(text).instructions()
+        if products.is_product(instruction)
+        for name in products.operand_types(computation, instruction)
+    }
 
 
 def holds(text: str, patterns: tuple[str, ...]) -> bool:
@@ -49,7 +41,8 @@ def holds(text: str, patterns: tuple[str, ...]) -> bool:
 
 
 def memory(compiled: Any) -> dict[str, int | None]:
-    """Bytes per device of arguments, outputs, temporaries and aliased buffers; None if unknown.
+    """Bytes per device of arguments, outputs, temporaries, aliased buffers, and the peak of what
+    lives at the same time; None if unknown.
 
     Back ends report nothing, zeros or -1 where they do not know.
     """
@@ -62,9 +55,11 @@ def memory(compiled: Any) -> dict[str, int | None]:
         "outputs": "output_size_in_bytes",
         "temporaries": "temp_size_in_bytes",
         "aliased": "alias_size_in_bytes",
+        "peak": "peak_memory_in_bytes",
     }
     sizes = {name: getattr(analysis, attribute, None) for name, attribute in fields.items()}
     sizes = {name: None if size is None or size < 0 else int(size) for name, size in sizes.items()}
+    sizes["peak"] = sizes["peak"] or None
     if not sizes["arguments"]:  # a program without arguments is none of ours
         return dict.fromkeys(sizes)
     return sizes
@@ -72,7 +67,8 @@ def memory(compiled: Any) -> dict[str, int | None]:
 
 def needed_bytes(sizes: dict[str, int | None]) -> int | None:
     """Memory one device needs to run the program; None if unknown."""
-    if any(size is None for size in sizes.values()):
+    parts = [sizes[name] for name in ("arguments", "outputs", "temporaries", "aliased")]
+    if None in parts:
         return None
-    known = {name: size or 0 for name, size in sizes.items()}
-    return known["arguments"] + known["outputs"] + known["temporaries"] - known["aliased"]
+    arguments, outputs, temporaries, aliased = (part or 0 for part in parts)
+    return arguments + outputs + temporaries - aliased

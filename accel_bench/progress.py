@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Protocol
 
-from accel_bench.cases import Case
+from accel_bench.plan import Job
 from accel_bench.record import Record
 
 
@@ -16,13 +16,13 @@ class Progress(Protocol):
     def begin(self, path: Path, todo: int, have: int, problems: list[str]) -> None:
         """The run starts: so many cases to do, so many had already."""
 
-    def case(self, case: Case) -> None:
+    def case(self, job: Job) -> None:
         """A case starts."""
 
     def stage(self, text: str) -> None:
         """The case does this now."""
 
-    def done(self, case: Case, record: Record) -> None:
+    def done(self, job: Job, record: Record) -> None:
         """The case has ended."""
 
     def end(self) -> None:
@@ -33,9 +33,9 @@ class Silent:
     """Says nothing."""
 
     def begin(self, path: Path, todo: int, have: int, problems: list[str]) -> None: ...
-    def case(self, case: Case) -> None: ...
+    def case(self, job: Job) -> None: ...
     def stage(self, text: str) -> None: ...
-    def done(self, case: Case, record: Record) -> None: ...
+    def done(self, job: Job, record: Record) -> None: ...
     def end(self) -> None: ...
 
 
@@ -73,8 +73,8 @@ class Terminal(Silent):
         self._task = self._bar.add_task("starting", total=todo)
         self._bar.start()
 
-    def case(self, case: Case) -> None:
-        self._label = case.label
+    def case(self, job: Job) -> None:
+        self._label = job.label
         self.stage("")
 
     def stage(self, text: str) -> None:
@@ -82,7 +82,7 @@ class Terminal(Silent):
             label = f"{self._label}: {text}" if text else self._label
             self._bar.update(self._task, description=label)
 
-    def done(self, case: Case, record: Record) -> None:
+    def done(self, job: Job, record: Record) -> None:
         if self._bar:
             self._bar.advance(self._task)
 

@@ -39,6 +39,9 @@ FLAGS = {
     "drift": "the samples' median moved by over 5 % from the first third to the last",
     "noisy": "the 95 % interval of the median is wider than 5 % on either side",
     "few-samples": "under 6 samples: too few for a 95 % interval, so nothing is claimed from it",
+    "not-autotuned": "compiled without a GPU to try kernels on: another may be chosen there",
+    "over-default-share": "needs more than the 75 % of a GPU's memory that jax takes by default "
+    "(XLA_PYTHON_CLIENT_MEM_FRACTION)",
     "nonlinear": "twice the calls did not take about twice as long",
 }
 
@@ -141,6 +144,28 @@ def _words(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, str) for item in value)
 
 
+def _number_or_none(value: Any) -> bool:
+    return value is None or _number(value)
+
+
+def _tallies(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(item, Mapping) and _number_or_none(item.get("executed"))
+        for item in value.values()
+    )
+
+
+def _collectives(value: Any) -> bool:
+    """Entries as `accel_bench.hlo.collectives` makes them."""
+    return isinstance(value, list) and all(
+        isinstance(entry, Mapping)
+        and isinstance(entry.get("kind"), str)
+        and (entry.get("axes", 0) is None or _words(entry.get("axes")))
+        and all(_number_or_none(entry.get(name, "")) for name in ("bytes", "calls", "wire_bytes"))
+        for entry in value
+    )
+
+
 # Field, or field.field, -> what its value must be where it is there.
 _SHAPES: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(
@@ -150,20 +175,31 @@ _SHAPES: dict[str, Callable[[Any], bool]] = {
     ),
     **dict.fromkeys(
         ("params", "mesh", "target", "env", "facts", "env.cpu", "env.packages", "env.settings",
-         "facts.device_trace", "facts.companions_s"),
+         "facts.device_trace", "facts.companions_s", "facts.estimate", "facts.memory",
+         "facts.program", "facts.code", "facts.code.copies", "facts.code.prefetches",
+         "facts.code.layouts", "facts.program.flops_by_type"),
         lambda value: isinstance(value, Mapping),
     ),
     **dict.fromkeys(
         ("schema_version", "compile_s", "first_call_s", "facts.error", "facts.working_set",
-         "facts.steps_per_call", "target.num_devices", "target.num_chips"),
+         "facts.steps_per_call", "target.num_devices", "target.num_chips",
+         "facts.estimate.compiler_s", "facts.estimate.bound_s", "facts.estimate.compute_s",
+         "facts.estimate.memory_s", "facts.estimate.network_s", "facts.memory.needed",
+         "facts.memory.usable", "facts.memory.temporaries", "facts.program.flops_vs_work"),
         _number,
     ),
+    **dict.fromkeys(
+        ("facts.code.fusions", "facts.code.kernels", "facts.code.custom_calls"), _tallies
+    ),
+    "facts.collectives": _collectives,
+    "facts.estimate.binds": lambda value: isinstance(value, str),
     **dict.fromkeys(("mesh", "facts.work", "env.cpu.caches"), _numbers),
     "samples_s": _times,
     "facts.flags": _words,
 }  # fmt: skip
 _NULLABLE = ("reason", "compile_s", "first_call_s", "facts.error", "target.chip",
-             "target.num_chips")  # fmt: skip
+             "target.num_chips", "facts.program.flops_by_type", "facts.collectives",
+             "facts.program.flops_vs_work", "facts.estimate.binds")  # fmt: skip
 _REQUIRED = ("run_id", "config_hash", "workload", "params", "precision", "mesh", "target", "env",
              "implementation", "samples_s", "facts")  # fmt: skip
 
@@ -179,15 +215,19 @@ def _check_types(record: Record) -> None:
         value = getattr(record, first)
         for name in rest:
             value = value.get(name, absent) if isinstance(value, Mapping) else absent
-        if value is absent or (value is None and path in _NULLABLE):
+        nullable = path in _NULLABLE or path.startswith(("facts.estimate.", "facts.memory."))
+        if value is absent or (value is None and nullable):
             continue
         if not fits(value):
             raise ValueError(f"{path} holds {value!r:.40}")
     for samples in record.facts.get("companions_s", {}).values():
         if not _times(samples):
             raise ValueError(f"facts.companions_s holds {samples!r:.40}")
-    if record.status == "ok" and not record.samples_s:
+    compiled = record.target.get("kind") == "compiled"
+    if record.status == "ok" and not record.samples_s and not compiled:
         raise ValueError("status ok without samples")
+    if record.samples_s and compiled:
+        raise ValueError("a compiled record with samples")
 
 
 @dataclass(frozen=True)

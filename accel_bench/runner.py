@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accel_bench import compile_cache, derive, env, mesh, workdir
 from accel_bench import config as configs
-from accel_bench import mesh, workdir
 from accel_bench.cases import XLA, Case
 from accel_bench.errors import RequestError
 from accel_bench.executors import Executor, InProcess
-from accel_bench.plan import Plan
+from accel_bench.plan import Job, Plan
 from accel_bench.progress import Progress, Silent
 from accel_bench.record import FAILURES, Record
 from accel_bench.supervisor import Reply
@@ -48,29 +48,98 @@ def run(
     # The last record of a case is the one that counts.
     records = {record_key(record): record for record in place.earlier}
     have = {key for key, r in records.items() if not (retry and r.status in FAILURES)}
-    todo = [case for case in plan.cases if case_key(case, plan.axes) not in have]
-    run_id = uuid.uuid4().hex[:12]
-    executor = Executor(plan, place) if plan.isolated else InProcess(plan, place)
+    todo = [job for job in plan.jobs if job_key(job) not in have]
+    work = _Work(plan, place, progress)
+
+    def do(job: Job) -> Record:
+        key = job_key(job)
+        if key not in have:
+            records[key] = work.do(job)
+            have.add(key)
+        return records[key]
+
     try:
-        if todo:
-            executor.start(todo[0])
-            _require_same_machine(place, executor.target)
-        progress.begin(place.path, len(todo), len(have), place.problems)
-        for case in todo:
-            progress.case(case)
-            reply = executor.execute(case, progress)
-            record = to_record(plan, run_id, case, reply)
-            place.journal.append(record)
-            records[record_key(record)] = record
-            progress.done(case, record)
+        work.start(todo)
+        most = sum(len(search).bit_length() for search in plan.searches)
+        progress.begin(place.path, len(todo) + most, len(have), place.problems)
+        for job in todo:
+            do(job)
+        for search in plan.searches:
+            _find_smallest(search, do)
     except RequestError:  # only from the start: nothing has been measured
         place.discard()
         raise
     finally:
-        executor.close()
+        work.close()
         progress.end()
         place.close()
     return list(records.values())
+
+
+class _Work:
+    """Does jobs and journals their records."""
+
+    def __init__(self, plan: Plan, place: Workdir, progress: Progress) -> None:
+        self._plan, self._place, self._progress = plan, place, progress
+        self._workers = Executor(plan, place)
+        self._measuring = self._workers if plan.isolated else InProcess(plan, place)
+        self._cache = compile_cache.directory(plan.config.compile_cache)
+        self._run_id = uuid.uuid4().hex[:12]
+
+    def start(self, todo: Sequence[Job]) -> None:
+        """Starts what measures, if anything is to be measured.
+
+        Raises:
+          RequestError: it cannot be started, or is another machine than the records are of.
+        """
+        first = next((job for job in todo if job.target is None), None)
+        if first:
+            self._measuring.start(first)
+            _require_same_machine(self._place, self._measuring.target)
+
+    def do(self, job: Job) -> Record:
+        """Does one job; its record is on the disk when this returns."""
+        self._progress.case(job)
+        reply = self._compile(job) if job.target else self._measuring.execute(job, self._progress)
+        record = to_record(self._plan, self._run_id, job, reply)
+        self._place.journal.append(record)
+        self._progress.done(job, record)
+        return record
+
+    def _compile(self, job: Job) -> Reply:
+        if job.refusal:
+            status, reason = job.refusal
+            return Reply(status, reason, {}, None, env.capture())
+        # A kept reply has no program to leave behind.
+        cache = None if self._plan.config.dump_hlo else self._cache
+        reply = compile_cache.load(cache, job) if cache else None
+        if reply is None:
+            reply = self._workers.execute(job, self._progress)
+            if self._cache:
+                compile_cache.save(self._cache, job, reply)
+        return reply
+
+    def close(self) -> None:
+        """Ends what was started."""
+        self._measuring.close()
+        self._workers.close()
+
+
+def _find_smallest(search: Sequence[Job], do: Callable[[Job], Record]) -> None:
+    """Bisects for the first job that fits, the larger ones taken to fit where a smaller one does.
+
+    Ends with the record of the smallest that fits and, where there is one, of the next smaller
+    size; or with the largest alone, where not even that fits.
+    """
+    low, high = 0, len(search) - 1
+    if do(search[high]).status != "ok":
+        return
+    while low < high:
+        middle = (low + high) // 2
+        if do(search[middle]).status == "ok":
+            high = middle
+        else:
+            low = middle + 1
 
 
 def _require_same_machine(place: Workdir, target: Mapping[str, Any]) -> None:
@@ -79,7 +148,8 @@ def _require_same_machine(place: Workdir, target: Mapping[str, Any]) -> None:
     Raises:
       RequestError: the records that are there were made on other devices.
     """
-    for record in place.earlier:
+    measured = [r for r in place.earlier if r.target.get("kind") != "compiled"]
+    for record in measured:
         for field in ("device_kind", "num_devices"):
             held, now = record.target.get(field), target.get(field)
             if record.implementation == XLA and None not in (held, now) and held != now:
@@ -89,9 +159,13 @@ def _require_same_machine(place: Workdir, target: Mapping[str, Any]) -> None:
                 )
 
 
-def to_record(plan: Plan, run_id: str, case: Case, reply: Reply) -> Record:
-    """The record of a case from what the worker, or its end, said."""
-    measured = reply.measurement
+def to_record(plan: Plan, run_id: str, job: Job, reply: Reply) -> Record:
+    """The record of a job from what the worker, or its end, said."""
+    measured, case = reply.measurement, job.case
+    there = {"kind": "measured", "platform": plan.platform}
+    facts = dict(measured.get("facts", {}))
+    if job.searched:
+        facts["searched"] = True
     return Record(
         run_id=run_id,
         config_hash=configs.config_hash(plan.config),
@@ -99,24 +173,24 @@ def to_record(plan: Plan, run_id: str, case: Case, reply: Reply) -> Record:
         params=case.params,
         precision=case.precision,
         implementation=case.implementation,
-        mesh=dict(plan.axes),
-        target=reply.target or {"kind": "measured", "platform": plan.platform},
+        mesh=dict(job.axes),
+        target=reply.target or (job.target.record() if job.target else there),
         status=reply.status,
         reason=reply.reason,
         samples_s=measured.get("samples_s", []) if reply.status == "ok" else [],
         compile_s=measured.get("compile_s"),
         first_call_s=measured.get("first_call_s"),
-        facts=measured.get("facts", {}),
+        facts=facts,
         env=reply.env,
     )
 
 
-def case_key(case: Case, axes: Mapping[str, int]) -> tuple[str, str]:
-    """What makes two cases the same within one experiment."""
-    return case.key, mesh.text(axes)
+def job_key(job: Job) -> tuple[str, str, str]:
+    """What makes two jobs the same within one experiment."""
+    return job.case.key, mesh.text(job.axes), str(job.target or "")
 
 
-def record_key(record: Record) -> tuple[str, str]:
-    """`case_key` of the case that a record is about."""
+def record_key(record: Record) -> tuple[str, str, str]:
+    """`job_key` of the job that a record is about."""
     case = Case("", record.workload, record.params, record.precision, record.implementation)
-    return case_key(case, record.mesh)
+    return case.key, mesh.text(record.mesh), derive.target_name(record)

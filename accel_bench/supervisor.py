@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import os
 import queue
@@ -17,8 +16,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from accel_bench.cases import Case
-
 # A back end that has not started by then never will; TPU runtimes may take a minute.
 START_TIMEOUT_S = 300.0
 
@@ -31,11 +28,15 @@ class WorkerSpec:
       platform: `cpu`, `gpu` or `tpu`.
       axes: the mesh.
       environ: settings that must be in force before the back end starts.
+      target: what the worker compiles for; empty where it measures.
+      hidden: modules that it must not import.
     """
 
     platform: str
     axes: Mapping[str, int]
     environ: Mapping[str, str]
+    target: str = ""
+    hidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,14 @@ class Worker:
         self.target: dict[str, Any] = {}
         self._log = log
         self._log_start = log.seek(0, os.SEEK_END)
-        arguments = json.dumps({"platform": spec.platform, "axes": dict(spec.axes)})
+        arguments = json.dumps(
+            {
+                "platform": spec.platform,
+                "axes": dict(spec.axes),
+                "target": spec.target,
+                "hidden": spec.hidden,
+            }
+        )
         root = Path(__file__).resolve().parent.parent
         path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
@@ -117,21 +125,15 @@ class Worker:
         self.env, self.target = message["env"], message["target"]
 
     def execute(
-        self,
-        case: Case,
-        seed: int,
-        budget: Mapping[str, Any],
-        timeout_s: float,
-        profile_dir: Path | None,
-        on_stage: Callable[[str], None],
+        self, request: Mapping[str, Any], timeout_s: float, on_stage: Callable[[str], None]
     ) -> Reply:
-        """Runs one case; a worker that hangs or dies becomes a `timeout` or `crashed` reply."""
-        request = {
-            "case": dataclasses.asdict(case),
-            "seed": seed,
-            "budget": dict(budget),
-            "profile_dir": str(profile_dir.resolve()) if profile_dir else None,
-        }
+        """Runs one case; a worker that hangs or dies becomes a `timeout` or `crashed` reply.
+
+        Args:
+          request: what `accel_bench.worker` reads.
+          timeout_s: when to give up.
+          on_stage: told what the worker is doing.
+        """
         assert self._process.stdin
         deadline = time.monotonic() + timeout_s
         stage = "starting"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -23,12 +24,15 @@ def literal(text: str, style: str = "") -> Text:
     return Text("".join(c if c.isprintable() or c == "\n" else "?" for c in text), style=style)
 
 
+Cell: TypeAlias = Callable[[Record, Mapping[str, Ceilings]], str]
+
+
 @dataclass(frozen=True)
-class _Column:
+class Column:
     """A column, shown where at least one row has something in it."""
 
     title: str
-    cell: Callable[[Record, Mapping[str, Ceilings]], str]
+    cell: Cell
     right: bool = True
 
 
@@ -66,11 +70,11 @@ def _error(record: Record, best: Mapping[str, Ceilings]) -> str:
     return f"{error:.1e}" if error is not None and record.status == "ok" else ""
 
 
-def _status(record: Record, best: Mapping[str, Ceilings]) -> str:
+def status(record: Record, best: Mapping[str, Ceilings]) -> str:
     return record.status
 
 
-def _note(record: Record, best: Mapping[str, Ceilings]) -> str:
+def note(record: Record, best: Mapping[str, Ceilings]) -> str:
     notes = derive.flags(record) if record.status == "ok" else [record.reason or ""]
     hidden = derive.hidden_fraction(record)
     if hidden is not None and "noisy" not in notes:
@@ -91,7 +95,7 @@ def _by(record: Record, best: Mapping[str, Ceilings]) -> str:
     return "" if record.implementation == XLA else record.implementation
 
 
-def _precision(record: Record, best: Mapping[str, Ceilings]) -> str:
+def precision(record: Record, best: Mapping[str, Ceilings]) -> str:
     spec = WORKLOADS.get(record.workload)
     return record.precision if spec is None or spec.uses_precision else ""
 
@@ -105,52 +109,61 @@ def _level(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 
 COLUMNS = (
-    _Column("case", lambda record, best: derive.label(record), right=False),
-    _Column("precision", _precision, right=False),
-    _Column("delivered", _delivered, right=False),
-    _Column("library", _by, right=False),
-    _Column("level", _level, right=False),
-    _Column("time", _time),
-    _Column("95 %", _interval),
-    _Column("rate", _rate),
-    _Column("model FLOP/s", _model_flops),
-    _Column("of peak", _fraction),
-    _Column("rel. error", _error),
-    _Column("status", _status, right=False),
-    _Column("note", _note, right=False),
+    Column("case", lambda record, best: derive.label(record), right=False),
+    Column("precision", precision, right=False),
+    Column("delivered", _delivered, right=False),
+    Column("library", _by, right=False),
+    Column("level", _level, right=False),
+    Column("time", _time),
+    Column("95 %", _interval),
+    Column("rate", _rate),
+    Column("model FLOP/s", _model_flops),
+    Column("of peak", _fraction),
+    Column("rel. error", _error),
+    Column("status", status, right=False),
+    Column("note", note, right=False),
 )
 
 
-def _table(
-    name: str, records: Sequence[Record], best: Mapping[str, Ceilings], console: Console
+def table(
+    title: Text,
+    columns: Sequence[Column],
+    dropped_first: Sequence[str],
+    records: Sequence[Record],
+    best: Mapping[str, Ceilings],
+    console: Console,
 ) -> Table:
-    """The table of a workload; columns that matter less go first where it is too wide.
+    """A table with a row for each record.
 
-    Notes stand in a column where there is room for the longest, else under the table.
+    Args:
+      title: stands above it.
+      columns: those with something in them are shown.
+      dropped_first: titles of columns that a table that is too wide can do without, least needed
+        first. Notes (a column `note`) then stand under the table.
+      records: the rows.
+      best: what the machines showed at best.
+      console: how wide it may be.
     """
-    cells = {c.title: [c.cell(record, best) for record in records] for c in COLUMNS}
-    shown = [column for column in COLUMNS if any(cells[column.title])]
-    droppable = list(DROPPED_FIRST)
+    cells = {c.title: [c.cell(record, best) for record in records] for c in columns}
+    shown = [column for column in columns if any(cells[column.title])]
+    droppable = list(dropped_first)
     while True:
-        table = _build(name, records, best, shown, cells)
+        table = _build(title, records, shown, cells)
         unbounded = console.options.update(max_width=10_000)
         natural = Measurement.get(console, unbounded, table).maximum
         if natural <= console.width or not droppable:
             return table
-        title = droppable.pop(0)
-        shown = [column for column in shown if column.title != title]
+        dropped = droppable.pop(0)
+        shown = [column for column in shown if column.title != dropped]
 
 
 def _build(
-    name: str,
+    title: Text,
     records: Sequence[Record],
-    best: Mapping[str, Ceilings],
-    shown: Sequence[_Column],
+    shown: Sequence[Column],
     cells: Mapping[str, Sequence[str]],
 ) -> Table:
-    table = Table(
-        title=_title(name, records, best), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
-    )
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in shown:
         table.add_column(
             column.title, justify="right" if column.right else "left", no_wrap=True, overflow="fold"
@@ -159,20 +172,28 @@ def _build(
         style = "red" if record.status in FAILURES else "dim" if record.status != "ok" else ""
         table.add_row(*(literal(cells[column.title][number], style) for column in shown))
     if "note" not in (column.title for column in shown) and any(cells["note"]):
-        notes = [
-            f"{case}: {note}"
-            for case, note in zip(_names(records), cells["note"], strict=True)
-            if note
-        ]
+        cases: dict[str, list[str]] = {}
+        for case, note in zip(_names(records), cells["note"], strict=True):
+            if note:
+                cases.setdefault(note, []).append(case)
+        notes = [f"{_and_more(named)}: {note}" for note, named in cases.items()]
         table.caption = literal("\n".join(notes), "dim")
         table.caption_justify = "left"
     return table
 
 
+def _and_more(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
 def _names(records: Sequence[Record]) -> list[str]:
     """What each row is, for a line that stands apart from it."""
     return [
-        " ".join(filter(None, (derive.label(r), _precision(r, {}), _by(r, {})))) for r in records
+        " ".join(
+            filter(None, (derive.target_name(r), derive.label(r), precision(r, {}), _by(r, {})))
+        )
+        for r in records
     ]
 
 
@@ -191,12 +212,18 @@ def print_run(records: Sequence[Record], console: Console | None = None) -> None
     """Prints a run's records: machine, a table for each workload, findings, and what went wrong."""
     console = console or make_console()
     best = derive.ceilings(records)
-    for name in dict.fromkeys(derive.machine(r) for r in records if r.target.get("device_kind")):
+    measured = [r for r in records if not derive.is_compiled(r)]
+    for name in dict.fromkeys(derive.machine(r) for r in measured if r.target.get("device_kind")):
         console.print(literal(name, "bold"))
-    for name, group in derive.by_workload(records).items():
-        console.print(_table(name, group, best, console))
+    for name, group in derive.by_workload(measured).items():
+        title = _title(name, group, best)
+        console.print(table(title, COLUMNS, DROPPED_FIRST, group, best, console))
         for line in findings.of_workload(name, group, best):
             console.print(literal(f"  {line}"), soft_wrap=True)
+    if len(measured) < len(records):
+        from accel_bench import compiled_tables
+
+        compiled_tables.print_compiled(records, console)
     counts: dict[str, int] = {}
     for record in records:
         counts[record.status] = counts.get(record.status, 0) + 1

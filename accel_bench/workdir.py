@@ -4,6 +4,7 @@ config.json      the resolved config; `run --config=DIR/config.json` repeats the
 records.jsonl    one line per finished case
 worker.log       what libraries printed
 traces/          device traces (`--profile`)
+hlo/             texts of compiled programs (`--dump_hlo`)
 .lock            held while a run writes; the file itself stays
 """
 
@@ -97,7 +98,8 @@ class Workdir:
                 f"--workdir={self.path} holds {len(others)} records of another experiment "
                 f"({self._difference(config)}): choose another --workdir"
             )
-        meshes = [r.mesh for r in found.records if dict(r.mesh) != dict(axes)]
+        measured = [r for r in found.records if r.target.get("kind") != "compiled"]
+        meshes = [r.mesh for r in measured if dict(r.mesh) != dict(axes)]
         if meshes:
             raise RequestError(
                 f"--workdir={self.path} holds records of another mesh ({dict(meshes[0])} against "

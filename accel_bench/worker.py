@@ -61,13 +61,21 @@ def main() -> None:
     from accel_bench import env
 
     environment = env.capture()
+    for module in start["hidden"]:
+        sys.modules[module] = None  # type: ignore[assignment] - so that an import of it fails
     try:
         import jax
 
         jax.config.update("jax_enable_compilation_cache", False)
         from accel_bench import execute
 
-        session = execute.start(start["platform"], start["axes"])
+        if start["target"]:
+            from accel_bench import compile as compiling
+            from accel_bench.target import parse
+
+            session: Any = compiling.start(parse(start["target"]), start["axes"])
+        else:
+            session = execute.start(start["platform"], start["axes"])
     except Exception as error:  # says why and ends: the parent decides what to do
         say("failed", reason=str(error).strip().split("\n")[0], env=environment)
         raise
@@ -80,15 +88,20 @@ def main() -> None:
 
     while True:
         request = requests.get()
-        profile_dir = request["profile_dir"]
-        outcome = execute.execute(
-            session,
-            Case(**request["case"]),
-            request["seed"],
-            Budget(**request["budget"]),
-            Path(profile_dir) if profile_dir else None,
-            on_stage=lambda stage: say("stage", text=stage),
-        )
+        case, on_stage = Case(**request["case"]), lambda stage: say("stage", text=stage)
+        if start["target"]:
+            hlo_file = request["hlo_file"]
+            outcome = compiling.execute(session, case, hlo_file and Path(hlo_file), on_stage)
+        else:
+            profile_dir = request["profile_dir"]
+            outcome = execute.execute(
+                session,
+                case,
+                request["seed"],
+                Budget(**request["budget"]),
+                profile_dir and Path(profile_dir),
+                on_stage,
+            )
         say("done", **dataclasses.asdict(outcome))
 
 

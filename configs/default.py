@@ -4,7 +4,8 @@
 
 Sizes are fit for a laptop's CPU, and larger ones are taken on a GPU or TPU. Expect matmul to near
 the peak as it grows, memory bandwidth to fall in steps as the data outgrows the caches, and a train
-step to reach about half of the matmul rate or more.
+step to reach about half of the matmul rate or more. Where the compilers for a TPU and a GPU are
+installed, the same cases are compiled for one of each and stand beside what was measured.
 """
 
 from accel_bench.config import base, by_platform
@@ -16,6 +17,9 @@ def get_config():
     config = base("default")
     config.precision = ("fp32", "bf16")
     config.measure.max_seconds = 1.0
+    config.targets = ("auto",)
+    # A TPU's compiler takes minutes for a train step in fp32: see configs/compile_model.py.
+    config.compile_cases = ("matmul", "memory", "attention", "decode")
     model = by_platform(cpu="gpt2_char", accelerator="gpt2_124m")
     batch = by_platform(cpu=12, accelerator=16)
     length = by_platform(cpu=256, accelerator=1024)

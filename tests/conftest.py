@@ -3,12 +3,18 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
 
+from accel_bench import compilers
+
+# Compilers for other accelerators may be loaded here too; what they make is kept nowhere.
+os.environ.update(compilers.environ())
+_CACHE = tempfile.TemporaryDirectory()
+os.environ["XDG_CACHE_HOME"] = _CACHE.name
 # Eight virtual devices, so that every sharding runs here.
-os.environ["JAX_PLATFORMS"] = "cpu"
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 ROOT = Path(__file__).resolve().parent.parent

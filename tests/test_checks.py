@@ -97,4 +97,5 @@ def test_every_flag_is_explained():
     few = measurement(10e-3)
     few.samples_s = few.samples_s[:5]
     found |= set(checked(MATMUL, H100, few))
-    assert found == set(FLAGS)
+    compiled_only = {"not-autotuned", "over-default-share"}
+    assert found == set(FLAGS) - compiled_only

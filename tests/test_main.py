@@ -87,7 +87,8 @@ WRONG = [
     (("list", "chip"), "unknown list 'chip': did you mean 'chips'?"),
     (("list", "chips", "h100_smx"), "unknown chip 'h100_smx': did you mean 'h100_sxm'?"),
     (("list", "configs", "smoke"), "list configs takes no more words"),
-    (("compare", "a"), "compare needs at least two workdirs"),
+    (("compare", "a"), "cannot read records from a"),
+    (("compare",), "compare needs at least two workdirs, or one with several targets"),
     (("compare", "a", "b"), "cannot read records from a"),
 ]
 

@@ -11,6 +11,16 @@ def test_axes_keep_their_order():
     assert mesh.size(mesh.parse("")) == 1
 
 
+def test_a_star_takes_what_the_others_leave():
+    assert mesh.check("fsdp:*,model:8", 512, "") == {"fsdp": 64, "model": 8}
+    assert mesh.check("data:*", 1, "") == {"data": 1}
+    assert mesh.text(mesh.parse("fsdp:*,model:8")) == "fsdp:*,model:8"
+    with pytest.raises(RequestError, match="needs a multiple of 8 devices, but there are 12"):
+        mesh.check("fsdp:*,model:8", 12, "tpu:v5e:x")
+    with pytest.raises(RequestError, match="only one axis can take the rest"):
+        mesh.parse("data:*,fsdp:*")
+
+
 @pytest.mark.parametrize("text", ["data", "data:0", "data:x", "4", "data:2,data:4", "Data:2", ":2"])
 def test_what_is_no_mesh_is_refused(text):
     with pytest.raises(RequestError, match=f"--mesh={text}"):

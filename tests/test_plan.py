@@ -2,10 +2,10 @@ import pytest
 
 from accel_bench import config_files
 from accel_bench.cases import Case
-from accel_bench.plan import cpu_devices, make_plan, worker_environ
+from accel_bench.plan import Job, cpu_devices, make_plan, worker_environ
 
-XLA = Case("m", "matmul", {"shape": "64"}, "fp32")
-NUMPY = Case("m", "matmul", {"shape": "64"}, "fp32", "numpy_1thread")
+XLA = Job(Case("m", "matmul", {"shape": "64"}, "fp32"), {})
+NUMPY = Job(Case("m", "matmul", {"shape": "64"}, "fp32", "numpy_1thread"), {})
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 
 import jax
 import numpy as np
+from jax.experimental import mesh_utils
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
 # jax.Device; to a type checker that is a variable.
@@ -123,9 +124,23 @@ def make_mesh(devices: Sequence[Device], axes: Mapping[str, int]) -> Mesh:
     propagates those of the inputs.
     """
     names = tuple(axes) or ("device",)
-    grid = np.asarray(devices if axes else devices[:1], dtype=object)
-    grid = grid.reshape(tuple(axes.values()) or (1,))
+    grid = _grid(devices if axes else devices[:1], tuple(axes.values()) or (1,))
     return Mesh(grid, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def _grid(devices: Sequence[Device], shape: tuple[int, ...]) -> np.ndarray:
+    """Devices in the order in which neighbours along an axis are neighbours on a TPU's torus.
+
+    Elsewhere, over several slices, and for shapes that jax lays out on no torus: in the order in
+    which jax lists them, the last axis fastest.
+    """
+    plain = np.asarray(devices, dtype=object).reshape(shape)
+    if devices[0].platform != "tpu" or len({getattr(d, "slice_index", 0) for d in devices}) > 1:
+        return plain
+    try:
+        return mesh_utils.create_device_mesh(shape, devices)
+    except (NotImplementedError, ValueError, AssertionError):
+        return plain
 
 
 def sharding(mesh: Mesh, *dims: str | tuple[str, ...] | None) -> NamedSharding:

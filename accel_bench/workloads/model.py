@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +29,13 @@ _CHECKED_STEP_FLOPS = 4e11
 _SAMPLED = 4096
 # Rounding of a product spreads through the layers; what the logits show is at most about this.
 _DEPTH_FACTOR = 10
+
+
+class Batch(NamedTuple):
+    """Sequences over all devices, and tokens in each."""
+
+    batch: int
+    length: int
 
 
 def with_precision(config: ModelConfig, precision: str) -> ModelConfig:
@@ -55,17 +62,18 @@ def build(params: Model, precision: str, mesh: Mesh) -> Workload:
     Raises:
       UnsupportedCase: a precision the model cannot be computed in.
     """
+    size = Batch(params.sequences(mesh.shape), params.length)
     config = with_precision(params.config, precision)
     if config.attention == "cudnn" and mesh.devices.flat[0].platform != "gpu":
         raise UnsupportedCase("cudnn attention runs on NVIDIA GPUs only")
-    config = dataclasses.replace(config, context=max(config.context, params.length))
+    config = dataclasses.replace(config, context=max(config.context, size.length))
     phases = {
         "forward": _forward,
         "train_step": _train_step,
         "prefill": _prefill,
         "decode": _decode,
     }
-    workload = phases[params.phase](params, config, mesh)
+    workload = phases[params.phase](size, config, mesh)
     return dataclasses.replace(
         workload,
         max_error=_DEPTH_FACTOR * lookup(precision).max_error,
@@ -86,13 +94,13 @@ def _static_mesh(mesh: Mesh) -> Mesh | None:
     return mesh if mesh.size > 1 else None
 
 
-def _tokens(params: Model, config: ModelConfig, seed: int, extra: int = 0) -> np.ndarray:
-    shape = (params.batch, params.length + extra)
+def _tokens(size: Batch, config: ModelConfig, seed: int, extra: int = 0) -> np.ndarray:
+    shape = (size.batch, size.length + extra)
     return np.random.default_rng(seed).integers(0, config.vocab_size, shape, dtype=np.int32)
 
 
-def _abstract_tokens(params: Model, mesh: Mesh, extra: int = 0) -> jax.ShapeDtypeStruct:
-    shape = (params.batch, params.length + extra)
+def _abstract_tokens(size: Batch, mesh: Mesh, extra: int = 0) -> jax.ShapeDtypeStruct:
+    shape = (size.batch, size.length + extra)
     return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(mesh))
 
 
@@ -138,10 +146,10 @@ def _unchecked(config: ModelConfig) -> dict[str, str]:
     return {"unchecked": "the model is too large for a float64 reference on the host"}
 
 
-def _forward(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
+def _forward(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
     def init(seed: int) -> tuple[tuple, Any]:
         weights = _weights(config, mesh)(jax.random.key(seed))
-        tokens = _tokens(params, config, seed)
+        tokens = _tokens(size, config, seed)
         expected = _reference_logits(config, weights, tokens[0])
         return (weights, jax.device_put(tokens, batch_sharding(mesh))), expected
 
@@ -149,13 +157,13 @@ def _forward(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
         fn=partial(train_step.forward, config, mesh=_static_mesh(mesh)),
         inputs=(
             train_step.abstract_train_state(config, mesh).params,
-            _abstract_tokens(params, mesh),
+            _abstract_tokens(size, mesh),
         ),
         init=init,
         work={
-            "flops": costs.forward_flops(config, params.batch, params.length),
-            "flops_causal": costs.forward_flops(config, params.batch, params.length, causal=True),
-            "tokens": params.batch * params.length,
+            "flops": costs.forward_flops(config, size.batch, size.length),
+            "flops_causal": costs.forward_flops(config, size.batch, size.length, causal=True),
+            "tokens": size.batch * size.length,
         },
         error=lambda expected, logits: _logit_error(expected, logits[0]),
         facts=_unchecked(config),
@@ -169,16 +177,16 @@ def _state_of(config: ModelConfig, weights: Any, mesh: Mesh) -> train_step.Train
     return train_step.TrainState(jax.device_put(np.int32(0), places.step), weights, start(weights))
 
 
-def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
+def _train_step(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
     work = {
-        "flops": costs.train_flops(config, params.batch, params.length),
-        "flops_causal": costs.train_flops(config, params.batch, params.length, causal=True),
-        "tokens": params.batch * params.length,
+        "flops": costs.train_flops(config, size.batch, size.length),
+        "flops_causal": costs.train_flops(config, size.batch, size.length, causal=True),
+        "tokens": size.batch * size.length,
     }
     checked = work["flops"] <= _CHECKED_STEP_FLOPS
 
     def init(seed: int) -> tuple[tuple, Any]:
-        tokens = _tokens(params, config, seed, extra=1)
+        tokens = _tokens(size, config, seed, extra=1)
         weights = _weights(config, mesh)(jax.random.key(seed))
         expected = _reference_step(config, weights, tokens) if checked else None
         sample = [np.asarray(leaf.ravel()[:_SAMPLED], np.float32) for leaf in _leaves(weights)]
@@ -204,7 +212,7 @@ def _train_step(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
         fn=partial(train_step.train_step, config, mesh=_static_mesh(mesh)),
         inputs=(
             train_step.abstract_train_state(config, mesh),
-            _abstract_tokens(params, mesh, extra=1),
+            _abstract_tokens(size, mesh, extra=1),
         ),
         init=init,
         work=work,
@@ -252,26 +260,26 @@ def _moved_as_adamw_does(before: list[np.ndarray], params: Any) -> bool:
     return max(moved) > 0.1 * rate
 
 
-def _prefill(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
+def _prefill(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
     def init(seed: int) -> tuple[tuple, Any]:
         weights = _weights(config, mesh)(jax.random.key(seed))
-        tokens = _tokens(params, config, seed)
+        tokens = _tokens(size, config, seed)
         expected = _reference_logits(config, weights, tokens[0])
-        cache = train_step.init_cache(config, params.batch, params.length, mesh)
+        cache = train_step.init_cache(config, size.batch, size.length, mesh)
         return (weights, cache, jax.device_put(tokens, batch_sharding(mesh))), expected
 
     return Workload(
         fn=partial(train_step.prefill, config, mesh=_static_mesh(mesh)),
         inputs=(
             train_step.abstract_train_state(config, mesh).params,
-            train_step.abstract_cache(config, params.batch, params.length, mesh),
-            _abstract_tokens(params, mesh),
+            train_step.abstract_cache(config, size.batch, size.length, mesh),
+            _abstract_tokens(size, mesh),
         ),
         init=init,
         work={
-            "flops": costs.prefill_flops(config, params.batch, params.length),
-            "flops_causal": costs.prefill_flops(config, params.batch, params.length, causal=True),
-            "tokens": params.batch * params.length,
+            "flops": costs.prefill_flops(config, size.batch, size.length),
+            "flops_causal": costs.prefill_flops(config, size.batch, size.length, causal=True),
+            "tokens": size.batch * size.length,
         },
         donate=(1,),
         feed=lambda args, out: (args[0], out[1], args[2]),
@@ -279,13 +287,13 @@ def _prefill(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
             None if expected is None else expected[-1], out[0][0]
         ),
         facts={
-            "cache_bytes": costs.kv_cache_bytes(config, params.batch, params.length),
+            "cache_bytes": costs.kv_cache_bytes(config, size.batch, size.length),
             **_unchecked(config),
         },
     )
 
 
-def _decode(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
+def _decode(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
     """One greedy token per sequence, with a cache of `length` positions that is full but for it."""
     place, whole = sharding(mesh, ("data", "fsdp")), sharding(mesh)
     static = _static_mesh(mesh)
@@ -298,27 +306,27 @@ def _decode(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
 
     def init(seed: int) -> tuple[tuple, Any]:
         weights = _weights(config, mesh)(jax.random.key(seed))
-        tokens = _tokens(params, config, seed)
+        tokens = _tokens(size, config, seed)
         expected = _reference_logits(config, weights, tokens[0])
-        cache = train_step.init_cache(config, params.batch, params.length, mesh)
+        cache = train_step.init_cache(config, size.batch, size.length, mesh)
         read = jax.jit(partial(train_step.prefill, config, mesh=static), donate_argnums=1)
         _, cache = read(weights, cache, jax.device_put(tokens, batch_sharding(mesh)))
         last = jax.device_put(tokens[:, -1], place)
-        return (weights, cache, last, jax.device_put(np.int32(params.length - 1), whole)), expected
+        return (weights, cache, last, jax.device_put(np.int32(size.length - 1), whole)), expected
 
     return Workload(
         fn=decode,
         inputs=(
             train_step.abstract_train_state(config, mesh).params,
-            train_step.abstract_cache(config, params.batch, params.length, mesh),
-            jax.ShapeDtypeStruct((params.batch,), jnp.int32, sharding=place),
+            train_step.abstract_cache(config, size.batch, size.length, mesh),
+            jax.ShapeDtypeStruct((size.batch,), jnp.int32, sharding=place),
             jax.ShapeDtypeStruct((), jnp.int32, sharding=whole),
         ),
         init=init,
         work={
-            "flops": costs.decode_flops(config, params.batch, params.length),
-            "bytes": costs.decode_bytes(config, params.batch, params.length),
-            "tokens": params.batch,
+            "flops": costs.decode_flops(config, size.batch, size.length),
+            "bytes": costs.decode_bytes(config, size.batch, size.length),
+            "tokens": size.batch,
         },
         donate=(1,),
         # The token chosen is read next, at the last place of the cache again.
@@ -327,7 +335,7 @@ def _decode(params: Model, config: ModelConfig, mesh: Mesh) -> Workload:
             None if expected is None else expected[-1], out[2][0]
         ),
         facts={
-            "cache_bytes": costs.kv_cache_bytes(config, params.batch, params.length),
+            "cache_bytes": costs.kv_cache_bytes(config, size.batch, size.length),
             **_unchecked(config),
         },
     )

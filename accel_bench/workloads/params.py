@@ -49,6 +49,8 @@ class Matmul:
 
     shape: str | int
 
+    has_program = True
+
     @property
     def sizes(self) -> tuple[int, int, int, int]:
         """batch, m, k, n."""
@@ -91,6 +93,9 @@ class Dispatch:
 
     mode: str
 
+    # Whether there is a program to compile for an absent accelerator, and worth it.
+    has_program = False
+
     def check(self, axes: Mapping[str, int]) -> None:
         _one_of("dispatch mode", self.mode, DISPATCHES)
 
@@ -112,6 +117,11 @@ class Memory:
     ARRAYS = {"copy": 2, "scale": 2, "add": 3, "triad": 3, "dot": 2, "latency": 1}  # noqa: RUF012
     # Two cache lines of most CPUs, one of most GPUs: loads of a chain never share one.
     LINE = 128
+
+    @property
+    def has_program(self) -> bool:
+        """A chain of loads is measured on CPUs only."""
+        return self.op != "latency"
 
     @property
     def length(self) -> int:
@@ -155,6 +165,7 @@ class Transfer:
 
     # Bytes of the rows that `overlap` multiplies with a matrix.
     ROW = 1024
+    has_program = False
 
     def check(self, axes: Mapping[str, int]) -> None:
         _one_of("transfer direction", self.direction, TRANSFERS)
@@ -197,6 +208,8 @@ class Attention:
     implementation: str = "einsum"
     overrides: Mapping[str, object] = field(default_factory=dict)
 
+    has_program = True
+
     @property
     def config(self) -> ModelConfig:
         return resolve_model(self.model, {**self.overrides, "attention": self.implementation})
@@ -217,15 +230,24 @@ class Model:
       phase: one of `PHASES`. `decode` makes one token per sequence with `length` tokens in the
         key-value cache.
       model: a name in `models.sizes.SIZES`.
-      batch, length: sequences, and tokens in each.
+      batch: sequences, or `N/replica` for so many in each copy of the model: each index of the mesh
+        axes `data` and `fsdp`.
+      length: tokens in each.
       overrides: fields of the model that the config changes.
     """
 
     phase: str
     model: str
-    batch: int
+    batch: int | str
     length: int
     overrides: Mapping[str, object] = field(default_factory=dict)
+
+    has_program = True
+
+    def sequences(self, axes: Mapping[str, int]) -> int:
+        """The batch over a mesh."""
+        number, per, _ = str(self.batch).partition("/replica")
+        return int(number) * (axes.get("data", 1) * axes.get("fsdp", 1) if per else 1)
 
     @property
     def config(self) -> ModelConfig:
@@ -233,10 +255,15 @@ class Model:
 
     def check(self, axes: Mapping[str, int]) -> None:
         _one_of("model phase", self.phase, PHASES)
-        _positive("model batch", self.batch)
+        if isinstance(self.batch, str) and not re.fullmatch(r"[1-9]\d*/replica", self.batch):
+            raise RequestError(
+                f"model batch {self.batch!r}: write a whole number, or as in 2/replica"
+            )
+        if not isinstance(self.batch, str):
+            _positive("model batch", self.batch)
         _positive("model length", self.length)
         _only_axes("model", axes, ("data", "fsdp", "model", "seq"))
-        _divisible("model", self.config, self.batch, self.length, axes)
+        _divisible("model", self.config, self.sequences(axes), self.length, axes)
 
 
 def _divisible(
