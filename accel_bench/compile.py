@@ -363,7 +363,8 @@ def span(mesh: Mesh, axes: Sequence[str]) -> Span:
     """Where the devices lie that differ from the first one along these axes only."""
     index = tuple(slice(None) if name in axes else 0 for name in mesh.axis_names)
     group = list(np.ravel(mesh.devices[index]))
-    coords = [tuple(getattr(device, "coords", ())) for device in group]
+    torus = group[0].platform == "tpu"
+    coords = [tuple(device.coords) if torus else () for device in group]
     dimensions = tuple(d for d in range(len(coords[0])) if len({c[d] for c in coords}) > 1)
     return Span(
         dimensions,

@@ -54,6 +54,18 @@ def smallest_fits(records: Sequence[Record]) -> dict[tuple[str, str, str], list[
     }
 
 
+def expected(records: Sequence[Record]) -> list[Record]:
+    """Those that did not fit in a search that found a size that does."""
+    searches = smallest_fits(records).values()
+    return [
+        record
+        for found in searches
+        if any(r.status == "ok" for r in found)
+        for record in found
+        if record.status == "oom_compile"
+    ]
+
+
 def _smallest_fits(records: Sequence[Record]) -> Iterator[str]:
     for (case, precision, chip), found in smallest_fits(records).items():
         fitting = [r for r in found if r.status == "ok"]
