@@ -130,6 +130,21 @@ def _hidden(major: int, others: Sequence[int]) -> tuple[str, ...]:
     return (*(f"jax_plugins.xla_cuda{other}" for other in others), *tools)
 
 
+def hidden_from_gpus(installed: Version = version) -> tuple[str, ...]:
+    """Of two CUDA plugins the module of the one that is there to compile only.
+
+    jax takes the first it finds, whichever has the libraries that a GPU needs.
+    """
+    plugins = {
+        f"jax_plugins.xla_cuda{major}": bool(installed(f"nvidia-cudnn-cu{major}"))
+        for major in (12, 13)
+        if installed(f"jax-cuda{major}-plugin")
+    }
+    if sorted(plugins.values()) != [False, True]:
+        return ()
+    return tuple(module for module, complete in plugins.items() if not complete)
+
+
 def _has_toolkit() -> bool:
     """Whether ptxas and libdevice are there without the wheels."""
     return bool(shutil.which("ptxas")) or Path("/usr/local/cuda/nvvm/libdevice").is_dir()

@@ -117,7 +117,8 @@ class Executor:
         assert self._plan.platform
         if job.case.implementation != XLA:
             return WorkerSpec("cpu", {}, environ)
-        return WorkerSpec(self._plan.platform, self._plan.axes, environ)
+        hidden = compilers.hidden_from_gpus() if self._plan.platform == "gpu" else ()
+        return WorkerSpec(self._plan.platform, self._plan.axes, environ, hidden=hidden)
 
     def _explain(self, error: StartError, job: Job) -> str:
         text = str(error)
@@ -151,6 +152,7 @@ class InProcess:
         assert self._plan.platform
         from accel_bench import execute
 
+        _expect_no_accelerator()
         self._env = env.capture()
         self._env["isolation"] = "none"  # settings are the caller's, not the experiment's
         try:
@@ -183,6 +185,18 @@ class InProcess:
 
     def close(self) -> None:
         """Nothing to end: the back end is the caller's."""
+
+
+def _expect_no_accelerator() -> None:
+    """Keeps jax from starting compilers for accelerators as if those were attached.
+
+    Where nothing is attached a plugin that is installed to compile only would fail, and say so.
+    """
+    import jax
+
+    counts = detect.attached().counts
+    if not (counts["gpu"] or counts["tpu"]) and not jax.config.values["jax_platforms"]:
+        jax.config.update("jax_platforms", "cpu")
 
 
 def _check_devices(plan: Plan, target: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from accel_bench import chips, config_files, detect
 from accel_bench.precision import PRECISIONS
 from accel_bench.record import FLAGS
 from accel_bench.tables import make_console
+from accel_bench.target import GPUS_PER_HOST, MAX_HOSTS, can_compile_for
 from accel_bench.workloads import WORKLOADS
 from models import costs
 from models.sizes import SIZES
@@ -50,6 +51,14 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:g}"
 
 
+def _target(name: str, chip: chips.Chip) -> str:
+    """The largest target of this chip as it is written; nothing where none can be compiled for."""
+    if not can_compile_for(chip, chip.platform):
+        return "-"
+    largest = "x".join(map(str, chip.largest)) or f"{MAX_HOSTS}x{GPUS_PER_HOST}"
+    return f"{chip.platform}:{name}:{largest}"
+
+
 def show_chips(names: Sequence[str] = ()) -> None:
     """Prints the chip table, or the rows of these chips.
 
@@ -60,7 +69,8 @@ def show_chips(names: Sequence[str] = ()) -> None:
     columns = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     table = _table(
         "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; - where none is published",
-        "chip", *columns, "GB", "GB/s", "link GB/s", "W", "jax devices", "year", "source",
+        "chip", *columns, "GB", "GB/s", "link GB/s", "GHz", "W", "jax devices", "year",
+        "largest target", "source",
     )  # fmt: skip
     for name, chip in shown.items():
         link = f"{chip.link_gbs:g} x {chip.links}" if chip.link_gbs else "-"
@@ -70,9 +80,11 @@ def show_chips(names: Sequence[str] = ()) -> None:
             _number(chip.memory_gb),
             _number(chip.bandwidth_gbs),
             link,
+            _number(chip.clock_ghz),
             _number(chip.watts),
             str(chip.devices_per_chip),
             _number(chip.year),
+            _target(name, chip),
             chip.source,
         )
     console = make_console()

@@ -73,6 +73,21 @@ def test_of_two_compilers_the_one_that_knows_the_chip_is_taken():
     assert find(H100, CUDA12).versions == CUDA12
 
 
+@pytest.mark.parametrize(
+    ("installed", "hidden"),
+    [
+        ({**CUDA12, **CUDA13, "nvidia-cudnn-cu12": "9"}, ("jax_plugins.xla_cuda13",)),
+        ({**CUDA12, **CUDA13, "nvidia-cudnn-cu13": "9"}, ("jax_plugins.xla_cuda12",)),
+        ({**CUDA12, **CUDA13}, ()),
+        ({**CUDA13, "nvidia-cudnn-cu13": "9"}, ()),
+        (CUDA13, ()),
+        ({}, ()),
+    ],
+)
+def test_a_real_gpu_is_left_to_the_plugin_that_has_its_libraries(installed, hidden):
+    assert compilers.hidden_from_gpus(installed.get) == hidden
+
+
 def test_elsewhere_it_is_said_that_there_are_none(monkeypatch):
     monkeypatch.setattr(compilers.platform, "machine", lambda: "arm64")
     assert "x86-64 Linux only" in (find(V5E, {"libtpu": "0.0.42.1"}).missing or "")
