@@ -1,10 +1,12 @@
-"""Measures JAX programs on the accelerator that is attached, and compares runs.
+"""Measures JAX programs on what is attached, compiles them for what is not, and compares runs.
 
   python main.py                              measure this machine (same as: run)
   python main.py run --config=configs/matmul.py --precision=fp32,bf16
   python main.py run --device=none --targets=tpu:v5e:4x4,gpu:h100_sxm:8    compile only
   python main.py run --resume --workdir=DIR   carry on where a stopped run ended
-  python main.py compare DIR DIR              two runs side by side
+  python main.py compare DIR DIR              side by side; --html=FILE, --csv, --markdown, --json
+  python main.py compare --baseline=DIR DIR   is it slower? exit status 1 if so
+  python main.py summary DIR                  one run in ten lines
   python main.py list [devices|chips [NAME]|workloads|configs|precisions|models|flags]
 
 Exit status: 0 all is well; 1 a case failed; 2 the request was wrong.
@@ -46,6 +48,13 @@ flags.DEFINE_float("timeout_s", None, "Seconds after which a case is ended.")
 flags.DEFINE_bool("deterministic", None, "Ask the back end for reproducible results.")
 flags.DEFINE_bool("profile", None, "Read device time from a trace too, as a second figure.")
 flags.DEFINE_string("baselines", None, "Libraries beside: numpy,numpy_1thread,torch,cupy.")
+flags.DEFINE_string("reference", None, "compare: letter, target or path that ratios are to.")
+flags.DEFINE_string("html", None, "compare: write a report that opens in any browser, offline.")
+flags.DEFINE_string("csv", None, "compare: write every row as comma-separated values.")
+flags.DEFINE_string("markdown", None, "compare: write the tables as Markdown.")
+flags.DEFINE_string("json", None, "compare: write sources, rows and findings as JSON.")
+flags.DEFINE_string("baseline", None, "compare: the run to hold the other one against.")
+flags.DEFINE_float("threshold", 5.0, "compare --baseline: per cent by which a case may be slower.")
 flags.DEFINE_enum(
     "isolation", None, ["auto", "process", "none"],
     "process: cases run in a worker process; none: in this one; auto: whichever works.",

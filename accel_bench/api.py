@@ -27,8 +27,11 @@ def run(
     fields: Mapping[str, Any],
 ) -> list[Record]:
     """See `accel_bench.run`."""
-    config = with_fields(resolve(config), fields)
-    plan = make_plan(config)
+    resolved = with_fields(resolve(config), fields)
+    for name, place in (("workdir", workdir), ("compile_cache", resolved.compile_cache)):
+        if "\0" in str(place or ""):
+            raise RequestError(f"{name}={str(place)!r} is no path: it holds a null character")
+    plan = make_plan(resolved)
     seen = progress.Terminal(plan.choice) if show else progress.Silent()
     records = runner.run(plan, Path(workdir) if workdir else None, resume, retry, seen)
     if show:

@@ -47,9 +47,9 @@ def check(case: Case, target: Mapping[str, Any], result: Measurement) -> None:
     flags += [
         name
         for name, present in {
-            "emulated": _emulated(case, target, result.facts),
+            "emulated": emulated(case, target, result.facts),
             "dispatch-bound": _dispatch_bound(case, target, result.facts, step_s),
-            "cache-resident": _cache_resident(target, result.facts),
+            "cache-resident": cache_resident(target, result.facts),
             "drift": abs(result.facts.get("drift", 0.0)) > 0.05,
             "noisy": _noisy(result.samples_s),
             "few-samples": len(result.samples_s) < 6,
@@ -66,7 +66,8 @@ def _noisy(samples_s: list[float]) -> bool:
     return stats.median(samples_s).half_width > 0.05
 
 
-def _emulated(case: Case, target: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+def emulated(case: Case, target: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether the hardware has no unit for the precision, or the compiler widened its operands."""
     if not WORKLOADS[case.workload].uses_precision:
         return False
     entry = precisions.lookup(case.precision)
@@ -95,7 +96,8 @@ def _dispatch_bound(
     return step_s * steps < 10 * facts["launch_queued_s"]
 
 
-def _cache_resident(target: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+def cache_resident(target: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
+    """Whether what a step goes through may stay in the caches."""
     working_set = facts.get("working_set")
     if working_set is None:
         return False

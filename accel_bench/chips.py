@@ -37,7 +37,7 @@ class Chip:
       device_kinds: the exact strings by which jax names a device of this chip.
       peaks: unit (`bf16`, `fp32`, ...) -> dense peak in TFLOP/s (TOP/s for int8). A unit that is
         absent does not exist on the chip or has no published figure.
-      memory_gb: memory as sold, in 10^9 bytes (TPU: GiB).
+      memory_gb: memory as sold; the GB that vendors write are GiB.
       bandwidth_gbs: memory bandwidth in GB/s.
       cache_bytes: last cache (GPU) or vector memory (TPU) that data may stay in; None if unknown.
       link_gbs: bandwidth of one link in one direction, GB/s; GPUs: all NVLinks together.

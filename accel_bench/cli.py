@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from absl import flags
+from absl import app, flags
 
 from accel_bench import config_files
 from accel_bench.config import Config
@@ -17,7 +17,7 @@ from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError, unknown
 from accel_bench.record import FAILURES, JournalError, Record
 
-COMMANDS = ("run", "compare", "list")
+COMMANDS = ("run", "compare", "summary", "list")
 LISTS = ("devices", "chips", "workloads", "configs", "precisions", "models", "flags")
 # Flags that set a field of the config of the same name.
 FIELD_FLAGS = (
@@ -39,6 +39,9 @@ FIELD_FLAGS = (
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
     """Parses the command line; on a mistake prints one line and exits with status 2."""
+    if {"--help", "-h", "-help", "--h"} & set(argv[1:]):
+        app.usage(writeto_stdout=True)
+        sys.exit(0)  # absl's own would say 1, which here means that a case failed
     try:
         values.set_gnu_getopt(True)  # flags may stand behind the command
         return values(_resolve_config(list(argv)))
@@ -50,8 +53,14 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
 
 
 def _exit(message: str) -> None:
-    print(f"main.py: {message}", file=sys.stderr)
+    _say(message)
     sys.exit(2)
+
+
+def _say(message: str) -> None:
+    """One line on standard error, whatever a value in it holds."""
+    line = "".join(c if c.isprintable() else " " for c in message)
+    print(f"main.py: {line}", file=sys.stderr)
 
 
 def _one_line(error: Exception) -> str:
@@ -121,6 +130,7 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
     commands: dict[str, Callable[[Sequence[str], flags.FlagValues], int]] = {
         "run": _run,
         "compare": _compare,
+        "summary": _summary,
         "list": _list,
     }
     _mend_streams()
@@ -131,7 +141,7 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         sys.stdout.flush()
         return status
     except RequestError as error:
-        print(f"main.py: {error}", file=sys.stderr)
+        _say(str(error))
         return 2
     except KeyboardInterrupt:
         place = values.workdir or "the folder named above"
@@ -191,10 +201,24 @@ def exit_status(records: Sequence[Record], strict: bool) -> int:
 
 
 def _compare(rest: Sequence[str], values: flags.FlagValues) -> int:
-    from accel_bench.compare import compare
+    from accel_bench.compare import Outputs, check_baseline, compare
+
+    paths = [Path(path) for path in rest]
+    if values.baseline:
+        return check_baseline(Path(values.baseline), paths, values.threshold)
+    files = {name: values[name].value for name in ("html", "csv", "markdown", "json")}
+    outputs = Outputs(**{name: Path(file) for name, file in files.items() if file})
+    compare(paths, reference=values.reference, outputs=outputs)
+    return 0
+
+
+def _summary(rest: Sequence[str], values: flags.FlagValues) -> int:
+    from accel_bench.summary import show
 
     del values
-    compare([Path(path) for path in rest])
+    if len(rest) != 1:
+        raise RequestError("summary takes one workdir: python main.py summary DIR")
+    show(Path(rest[0]))
     return 0
 
 

@@ -1,295 +1,268 @@
-"""Records of several runs side by side; rows pair only where they are about the same thing."""
+"""The command `compare`: prints runs side by side and writes what else was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich import box
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
-from accel_bench import config as configs
-from accel_bench import derive, mesh, units, workdir
+from accel_bench import comparison, derive, regression, units
 from accel_bench.cases import XLA
-from accel_bench.compiled_tables import one_time
+from accel_bench.comparison import Cell, Comparison, Row
 from accel_bench.errors import RequestError
 from accel_bench.program_diff import differences
-from accel_bench.record import Record
+from accel_bench.regression import Verdict
 from accel_bench.tables import literal, make_console
-from accel_bench.workloads import WORKLOADS
+
+# A terminal is no place for more; files have them all.
+MAX_ROWS = 200
+_LEGEND = (
+    "times as fast as {reference}; ~1: the intervals overlap; ?: they are wide; *: the fastest "
+    "measured; ~ before a value: the compiler's estimate, <= or >=: a bound, nothing was run"
+)
 
 
 @dataclass(frozen=True)
-class Source:
-    """What takes part in a comparison: a run's measurements, or what it compiled for one target.
+class Outputs:
+    """Files to write beside the tables; None writes none."""
 
-    Attributes:
-      path: where its records were read.
-      target: what they were compiled for; empty for measurements.
-      records: the last record of each case.
-      problems: what could not be read.
-      config: its plain config; None where it is not there.
-    """
-
-    path: Path
-    target: str
-    records: list[Record]
-    problems: list[str]
-    config: dict[str, Any] | None
-
-    def name(self, number: int) -> str:
-        """`A: device, mesh` for the first."""
-        letter = chr(ord("A") + number) if number < 26 else f"run {number + 1}"
-        devices = list(dict.fromkeys(derive.machine(r) for r in self.records))
-        if self.target:
-            devices = [f"compiled for {self.target}, not run"]
-        meshes = {mesh.text(r.mesh) for r in self.records}
-        over = f", mesh {' and '.join(sorted(meshes))}" if meshes - {""} else ""
-        return f"{letter}: {', '.join(devices[:2])}{over}"
+    html: Path | None = None
+    csv: Path | None = None
+    markdown: Path | None = None
+    json: Path | None = None
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """What pairs and what does not.
-
-    Attributes:
-      sources: in the order given; the first is the reference.
-      rows: pair key -> one record or None per source; keys that at least two sources share.
-      unpaired: sentences on what did not pair, each with the field that differs.
-    """
-
-    sources: list[Source]
-    rows: dict[tuple, list[Record | None]]
-    unpaired: list[str]
-
-
-def read_sources(path: Path) -> list[Source]:
-    """Reads a workdir or a records file: its measurements, and what it compiled for each target.
-
-    Raises:
-      RequestError: there is nothing to read.
-    """
-    found = workdir.read_records(path)
-    if not found.records:
-        raise RequestError(
-            f"no records in {path}: give the workdir of a run that has finished cases"
-        )
-    groups: dict[str, list[Record]] = {}
-    for record in found.records:
-        groups.setdefault(derive.target_name(record), []).append(record)
-    config, problems = workdir.plain_config(path), list(found.problems)
-    sources = []
-    for target, records in groups.items():
-        last = {pair_key(record): record for record in records}
-        if len({str(record.mesh) for record in records}) > 1:
-            problems.append(f"{path} holds several meshes: the last record of each case counts")
-        sources.append(Source(path, target, list(last.values()), problems, config))
-        problems = []
-    return sources
-
-
-def pair_key(record: Record) -> tuple:
-    """Equal for records that may stand side by side: experiment, workload, parameters, precision.
-
-    The mesh and the device are what a comparison is about, so they are not part of it.
-    """
-    params = tuple(sorted((key, str(value)) for key, value in record.params.items()))
-    return (
-        record.config_hash,
-        record.workload,
-        params,
-        record.precision,
-        record.implementation,
-    )
-
-
-def pair(sources: Sequence[Source]) -> Comparison:
-    """Pairs the records of at least two sources."""
-    tables = [{pair_key(record): record for record in source.records} for source in sources]
-    keys = list(dict.fromkeys(key for table in tables for key in table))
-    rows = {key: [table.get(key) for table in tables] for key in keys}
-    shared = {key: row for key, row in rows.items() if sum(r is not None for r in row) > 1}
-    return Comparison(list(sources), shared, list(_unpaired(sources, shared)))
-
-
-def _unpaired(sources: Sequence[Source], shared: Mapping[tuple, Any]) -> list[str]:
-    first = sources[0]
-    lines = []
-    for number, source in enumerate(sources):
-        alone = [r for r in source.records if pair_key(r) not in shared]
-        # Where nothing pairs, the others say why they differ from the first.
-        if not alone or (not number and not shared):
-            continue
-        name = f"{source.path}: {len(alone)} of {len(source.records)} rows pair with nothing"
-        hashes = {r.config_hash for r in first.records}
-        if number and not hashes & {r.config_hash for r in alone}:
-            lines.append(f"{name}: another experiment ({_config_difference(first, source)})")
-        else:
-            others = [r for other in sources if other is not source for r in other.records]
-            lines.append(f"{name}: {_field_difference(alone, others)}")
-    return lines
-
-
-def _config_difference(one: Source, other: Source) -> str:
-    if one.config is None or other.config is None:
-        return "config_hash differs; there is no config.json to say in which field"
-    found = configs.differing_fields(
-        configs.experiment(one.config), configs.experiment(other.config)
-    )
-    return "; ".join(found[:3]) or "config_hash differs"
-
-
-def _environment_difference(one: Source, other: Source) -> Iterator[str]:
-    """Versions and settings in which two runs differ: they may be what a ratio is of."""
-    first, second = one.records[0].env, other.records[0].env
-    for group in ("packages", "settings"):
-        held, now = first.get(group) or {}, second.get(group) or {}
-        names = [name for name in {**held, **now} if held.get(name) != now.get(name)]
-        if names:
-            found = ", ".join(f"{n} {held.get(n)} / {now.get(n)}" for n in names)
-            yield f"{group} differ: {found}"
-    if first.get("isolation") != second.get("isolation"):
-        yield "one ran in its caller's process, with that process's settings"
-
-
-def _field_difference(alone: Sequence[Record], others: Sequence[Record]) -> str:
-    """Which of precision, implementation and parameters no other source has."""
-    reasons: dict[str, None] = {}
-    for record in alone:
-        related = [r for r in others if r.workload == record.workload]
-        for field in ("precision", "implementation"):
-            value = getattr(record, field)
-            if related and value not in {getattr(r, field) for r in related}:
-                reasons[f"{field} {value} is only here"] = None
-                break
-        else:
-            reasons[f"{record.workload} {derive.label(record)} is only here"] = None
-    shown = list(reasons)
-    more = f", and {len(shown) - 3} more" if len(shown) > 3 else ""
-    return ", ".join(shown[:3]) + more
-
-
-def compare(paths: Sequence[Path], console: Console | None = None) -> None:
-    """Reads runs, pairs their rows and prints a table for each workload.
+def compare(
+    paths: Sequence[Path],
+    console: Console | None = None,
+    reference: str | None = None,
+    outputs: Outputs | None = None,
+) -> Comparison:
+    """Reads runs, pairs their rows, prints a table for each workload and writes files.
 
     Raises:
       RequestError: a path cannot be read, or no row of any two runs is about the same thing.
     """
-    sources = [source for path in paths for source in read_sources(path)]
-    if len(sources) < 2:
-        raise RequestError(
-            "compare needs at least two workdirs, or one with several targets: python main.py "
-            "compare DIR DIR"
-        )
-    comparison = pair(sources)
-    if not comparison.rows:
-        raise RequestError("nothing to compare: " + "; ".join(comparison.unpaired))
-    console = console or make_console()
-    for number, source in enumerate(sources):
-        console.print(literal(f"{source.name(number)}  ({source.path})"), soft_wrap=True)
-        if number:
-            for line in _environment_difference(sources[0], source):
+    found = comparison.compare(paths, reference)
+    _write(found, outputs or Outputs())
+    show(found, console or make_console())
+    return found
+
+
+def _write(found: Comparison, outputs: Outputs) -> None:
+    from accel_bench import export
+
+    if outputs.csv:
+        export.write(outputs.csv, export.csv_text(found))
+    if outputs.markdown:
+        export.write(outputs.markdown, export.markdown_text(found))
+    if outputs.json:
+        export.write(outputs.json, export.json_text(found))
+    if outputs.html:
+        from accel_bench.report import html_text
+
+        export.write(outputs.html, html_text(found))
+
+
+def show(found: Comparison, console: Console) -> None:
+    """Prints a comparison."""
+    from accel_bench import compare_findings
+
+    reference = found.sources[found.reference]
+    for source in found.sources:
+        console.print(literal(f"{source.name}  ({source.path})"), soft_wrap=True)
+        if source is not reference:
+            for line in comparison.environment_differences(reference, source):
                 console.print(literal(f"  {line}", "yellow"), soft_wrap=True)
         for problem in source.problems:
             console.print(literal(f"  {problem}", "yellow"), soft_wrap=True)
-    reference = sources[0].name(0).split(":")[0]
-    console.print(
-        literal(
-            f"/ {reference}: how many times as fast; ~1: the intervals overlap; ?: they are wide; "
-            "~ before a time: the compiler's estimate, >=: a bound, nothing was run",
-            "dim",
-        )
-    )
-    for name in dict.fromkeys(key[1] for key in comparison.rows):
-        rows = {key: row for key, row in comparison.rows.items() if key[1] == name}
-        console.print(_table(name, rows, sources))
-    for line in _program_differences(comparison):
+    console.print(literal(_LEGEND.format(reference=reference.letter), "dim"))
+    for name in dict.fromkeys(row.workload for row in found.rows):
+        rows = [row for row in found.rows if row.workload == name]
+        console.print(_fitting(name, rows[:MAX_ROWS], found, console))
+        if len(rows) > MAX_ROWS:
+            console.print(f"  and {len(rows) - MAX_ROWS} more rows: --csv=FILE has them all")
+    for finding in compare_findings.of_comparison(found):
+        console.print(literal(f"  {finding.text}"), soft_wrap=True)
+    for line in _program_differences(found):
         console.print(literal(line), soft_wrap=True)
-    for line in comparison.unpaired:
+    for line in found.unpaired:
         console.print(literal(f"not compared: {line}", "yellow"), soft_wrap=True)
 
 
-def _program_differences(comparison: Comparison) -> Iterator[str]:
-    """How the other targets' programs differ from those of the first that was compiled for."""
-    compiled = [i for i, source in enumerate(comparison.sources) if source.target]
-    letters = [source.name(i).split(":")[0] for i, source in enumerate(comparison.sources)]
-    for row in comparison.rows.values():
-        pair = [(letters[i], row[i]) for i in compiled]
-        (first, one), others = pair[0] if pair else ("", None), pair[1:]
-        for letter, other in others:
-            if (
-                one is None
-                or other is None
-                or not (one.facts.get("code") and other.facts.get("code"))
-            ):
+def _fitting(name: str, rows: Sequence[Row], found: Comparison, console: Console) -> Table:
+    """Sources as columns, or below each other where that is too wide."""
+    table = _table(name, rows, found)
+    unbounded = console.options.update(max_width=10_000)
+    wide = Measurement.get(console, unbounded, table).maximum > console.width
+    return _long_table(name, rows, found) if wide and len(found.sources) > 2 else table
+
+
+def _title(name: str, found: Comparison) -> Text:
+    kinds = dict.fromkeys("compiled" if source.target else "measured" for source in found.sources)
+    return literal(f"{name} ({' and '.join(kinds)})")
+
+
+def _long_table(name: str, rows: Sequence[Row], found: Comparison) -> Table:
+    table = Table(title=_title(name, found), title_justify="left", box=box.SIMPLE_HEAD)
+    table.add_column("case", overflow="fold")
+    table.add_column("precision", overflow="fold")
+    table.add_column("on", no_wrap=True)
+    table.add_column("value", justify="right", no_wrap=True)
+    table.add_column(f"/ {found.sources[found.reference].letter}", justify="right", no_wrap=True)
+    table.add_column("note", overflow="fold")
+    for row in rows:
+        library = "" if row.implementation == XLA else f" {row.implementation}"
+        names = [row.label + library, row.precision]
+        for source, cell in zip(found.sources, row.cells, strict=True):
+            if cell is None:
                 continue
-            yield f"{derive.label(one)} {one.precision}, programs {first} and {letter}:"
-            yield from (f"  {line}" for line in differences(one, other, (first, letter)))
+            note = _note(cell)
+            cells = [*names, source.letter, value_text(cell), ratio_text(cell), note]
+            table.add_row(*(literal(text) for text in cells))
+            names = ["", ""]  # said once
+    return table
 
 
-def _table(
-    name: str, rows: Mapping[tuple, list[Record | None]], sources: Sequence[Source]
-) -> Table:
-    kinds = dict.fromkeys("compiled" if source.target else "measured" for source in sources)
-    title = f"{name} ({' and '.join(kinds)})"
-    table = Table(title=literal(title), title_justify="left", box=box.SIMPLE_HEAD)
+def _table(name: str, rows: Sequence[Row], found: Comparison) -> Table:
+    table = Table(title=_title(name, found), title_justify="left", box=box.SIMPLE_HEAD)
     table.add_column("case", overflow="fold")
     table.add_column("precision", no_wrap=True)
-    letters = [source.name(i).split(":")[0] for i, source in enumerate(sources)]
+    letters = [source.letter for source in found.sources]
+    reference = letters[found.reference]
+    others = [n for n in range(len(letters)) if any(ratio_text(row.cells[n]) for row in rows)]
     for letter in letters:
-        table.add_column(letter, justify="right", no_wrap=True)
-    for letter in letters[1:]:
-        table.add_column(f"{letter} / {letters[0]}", justify="right", no_wrap=True)
+        table.add_column(letter, justify="right", overflow="fold")
+    for number in others:
+        table.add_column(f"{letters[number]} / {reference}", justify="right", no_wrap=True)
     table.add_column("note", overflow="fold")
-    for row in rows.values():
-        some = next(r for r in row if r)
-        library = "" if some.implementation == XLA else f" {some.implementation}"
-        spec = WORKLOADS.get(some.workload)
-        precision = some.precision if spec is None or spec.uses_precision else ""
-        cells = [derive.label(some) + library, precision]
-        cells += [_value(record) for record in row]
-        cells += [_ratio(row[0], record) for record in row[1:]]
+    for row in rows:
+        library = "" if row.implementation == XLA else f" {row.implementation}"
+        cells = [row.label + library, row.precision]
+        cells += [value_text(cell) for cell in row.cells]
+        cells += [ratio_text(row.cells[number]) for number in others]
         cells.append(_notes(letters, row))
         table.add_row(*(literal(cell) for cell in cells))
     return table
 
 
-def _value(record: Record | None) -> str:
-    if record is None:
+def value_text(cell: Cell | None) -> str:
+    """A cell's value with its interval, the mark of its origin and its share of the peak."""
+    if cell is None:
         return "-"
-    step, rate = derive.time(record), derive.headline(record)
-    if derive.is_compiled(record):
-        return one_time(record)
-    if step is None:
-        return record.status
-    shown = units.quantity(rate.value, rate.unit) if rate else units.seconds(step.value)
-    return f"{shown} ±{units.percent(step.half_width)}"
+    if cell.seconds is None:
+        return cell.record.status
+    shown = units.seconds(cell.seconds.value)
+    if cell.rate:
+        shown = units.quantity(cell.rate.value, cell.rate.unit)
+    # That a bound reaches the peak says nothing: it was made from it.
+    known = cell.fraction and cell.origin != "bound"
+    share = f" ({units.percent(cell.fraction.value)})" if cell.fraction and known else ""
+    if cell.origin == "measured":
+        spread = f" ±{units.percent(cell.seconds.half_width)}"
+        return f"{'* ' if cell.fastest else ''}{shown}{spread}{share}"
+    # A time is at least so long, a rate at most so high.
+    bound = "<= " if cell.rate else ">= "
+    return f"{'~' if cell.origin == 'estimate' else bound}{shown}{share}"
 
 
-def _ratio(reference: Record | None, record: Record | None) -> str:
+def ratio_text(cell: Cell | None) -> str:
     """How many times as fast as the reference; `~1` where the intervals overlap, `?` if wide."""
-    if reference is None or record is None:
+    if cell is None or cell.ratio is None:
         return ""
-    one, other = derive.time(reference), derive.time(record)
-    if one is None or other is None:
-        return ""
-    if "few-samples" in [*derive.flags(reference), *derive.flags(record)]:
-        return "?"
-    if derive.alike(reference, record):
-        noisy = {"noisy", "few-samples"} & {*derive.flags(reference), *derive.flags(record)}
-        return "?" if noisy else "~1"
-    return f"{units.digits(one.value / other.value)}x"
+    if cell.claim != "different":
+        return {"alike": "~1", "unclear": "?"}[cell.claim]
+    return f"{'' if cell.origin == 'measured' else '~'}{units.digits(cell.ratio)}x"
 
 
-def _notes(letters: Sequence[str], row: Sequence[Record | None]) -> str:
-    notes = []
-    for letter, record in zip(letters, row, strict=True):
-        if record is None:
-            continue
-        said = derive.flags(record) if record.status == "ok" else [record.reason or ""]
-        if said:
-            notes.append(f"{letter}: {', '.join(said)}")
-    return "; ".join(notes)
+def _notes(letters: Sequence[str], row: Row) -> str:
+    notes = zip(letters, (_note(cell) for cell in row.cells), strict=True)
+    return "; ".join(f"{letter}: {note}" for letter, note in notes if note)
+
+
+def _note(cell: Cell | None) -> str:
+    """Flags or the reason, and the rate per device and chip where there are several."""
+    if cell is None:
+        return ""
+    record = cell.record
+    said = derive.flags(record) if record.status == "ok" else [record.reason or ""]
+    if cell.rate and cell.per_device and (record.target.get("num_devices") or 1) > 1:
+        said = [*said, f"{units.quantity(cell.per_device, cell.rate.unit)} a device"]
+        if cell.per_chip and cell.per_chip != cell.per_device:
+            said.append(f"{units.quantity(cell.per_chip, cell.rate.unit)} a chip")
+    return ", ".join(said)
+
+
+def _program_differences(found: Comparison) -> Iterator[str]:
+    """How the other targets' programs differ from those of the first that was compiled for."""
+    compiled = [number for number, source in enumerate(found.sources) if source.target]
+    for row in found.rows:
+        cells = [(found.sources[n].letter, row.cells[n]) for n in compiled]
+        read = [(letter, c.record) for letter, c in cells if c and c.record.facts.get("code")]
+        for letter, other in read[1:]:
+            first, one = read[0]
+            lines = differences(one, other, (first, letter)) or [
+                "no difference that was looked for"
+            ]
+            yield f"{row.label} {row.precision}, programs {first} and {letter}:"
+            yield from (f"  {line}" for line in lines)
+
+
+def check_baseline(
+    baseline: Path, paths: Sequence[Path], threshold: float, console: Console | None = None
+) -> int:
+    """Prints a verdict for each case of a baseline; returns 1 where one got worse, else 0.
+
+    Raises:
+      RequestError: not exactly one run to check, or one of another experiment.
+    """
+    if len(paths) != 1:
+        raise RequestError("compare --baseline=DIR takes one run: python main.py compare NEW")
+    if not 0 <= threshold < float("inf"):
+        raise RequestError(f"--threshold={threshold}: a number of per cent, 0 or above")
+    found = comparison.compare([baseline, *paths])
+    sources = {source.path: source for source in reversed(found.sources) if not source.target}
+    if set(sources) != {baseline, *paths}:
+        raise RequestError("--baseline compares measurements; one of the two has none")
+    old, new = sources[baseline], sources[paths[0]]
+    said = regression.verdicts(old, new, threshold)
+    console = console or make_console()
+    console.print(literal(f"baseline {old.name}  ({old.path})\nnew      {new.name}  ({new.path})"))
+    for line in comparison.environment_differences(old, new):
+        console.print(literal(f"  {line}", "yellow"), soft_wrap=True)
+    console.print(_verdict_table(said))
+    counts: dict[str, int] = {}
+    for verdict in said:
+        counts[verdict.kind] = counts.get(verdict.kind, 0) + 1
+    console.print(
+        literal(
+            f"{', '.join(f'{count} {kind}' for kind, count in counts.items())}; slower or faster: "
+            f"by over {threshold:g} % with p < {regression.SIGNIFICANCE:g} (Mann-Whitney U)"
+        ),
+        soft_wrap=True,
+    )
+    return int(any(verdict.is_regression for verdict in said))
+
+
+def _verdict_table(said: Sequence[Verdict]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("case", overflow="fold")
+    for title in ("change", "slower than", "p"):
+        table.add_column(title, justify="right", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("why", overflow="fold")
+    # What got worse first.
+    for verdict in sorted(said, key=lambda v: (not v.is_regression, -abs(v.change or 0.0))):
+        change = "" if verdict.change is None else f"{100 * verdict.change:+.2g} %"
+        effect = "" if verdict.effect is None else units.percent(verdict.effect)
+        p = "" if verdict.p is None else f"{verdict.p:.1e}"
+        style = "red" if verdict.is_regression else ""
+        cells = (verdict.label, change, effect, p, verdict.kind, verdict.reason)
+        table.add_row(*(literal(cell, style) for cell in cells))
+    return table

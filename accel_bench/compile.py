@@ -20,14 +20,14 @@ import numpy as np
 from jax.experimental import topologies
 from jax.sharding import Mesh
 
-from accel_bench import network, program, roofline
+from accel_bench import checks, network, program, roofline
 from accel_bench.cases import Case
 from accel_bench.chips import CAPABILITIES, Chip
 from accel_bench.execute import Outcome, classify
 from accel_bench.hlo import analysis
 from accel_bench.measure import Measurement
 from accel_bench.network import Span
-from accel_bench.target import Target
+from accel_bench.target import Target, is_ring
 from accel_bench.workloads import WORKLOADS
 from accel_bench.workloads.base import (
     Device,
@@ -41,6 +41,7 @@ from accel_bench.workloads.base import (
 # Of a GPU's memory jax takes three quarters unless it is told otherwise (jax documentation, GPU
 # memory allocation).
 _GPU_DEFAULT_SHARE = 0.75
+_FEWER = 0.98
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 
 
@@ -168,22 +169,21 @@ def _refusal(spec: Target, devices: Sequence[Device]) -> str | None:
     try:
         jax.jit(lambda x: x + 1).lower(_one_array(devices[0], (8,))).compile()
     except jax.errors.JaxRuntimeError as error:
-        said = re.sub(r"/\S*/", "", str(error).strip().splitlines()[0])
-        known = ""
-        if spec.platform == "gpu":
-            known = (
-                f"; {spec.name} has compute capability {spec.chip.capability}, and CUDA 13 "
-                "compiles for 7.5 and newer: CUDA 12 needs pip install jax-cuda12-plugin"
-                f"=={jax.__version__} jax-cuda12-pjrt=={jax.__version__} nvidia-cuda-nvcc-cu12"
-            )
-        return f"the compiler takes no program for this chip: {said}{known}"
+        said = re.sub(r"/\S*/", "", str(error).strip().splitlines()[0]).rstrip(".")
+        if spec.platform != "gpu":
+            return f"the compiler takes no program for this chip ({said})"
+        return (
+            f"the compiler takes no program for compute capability {spec.chip.capability} ({said})"
+            "; CUDA 13 compiles for 7.5 and newer: CUDA 12 needs pip install jax-cuda12-plugin"
+            f"=={jax.__version__} jax-cuda12-pjrt=={jax.__version__} nvidia-cuda-nvcc-cu12"
+        )
     return None
 
 
 def parse_too_big(message: str) -> tuple[int | None, int | None]:
-    """Bytes needed and bytes there are, from a TPU compiler's message; None where it says none."""
+    """Bytes of main memory needed and there, by a TPU compiler's message; None without them."""
     size = r"([\d.]+)([KMGT]?)i?B?"
-    forms = (rf"\({size}\) exceeds available \w+ \({size}\)", rf"Used {size} of {size}")
+    forms = (rf"\({size}\) exceeds available HBM \({size}\)", rf"Used {size} of {size} hbm")
     for form in forms:
         match = re.search(form, message)
         if match:
@@ -240,6 +240,8 @@ def _compile(
     )
     facts = result.facts
     facts |= {"work": dict(workload.work), **workload.facts, "steps_per_call": workload.inner}
+    for name in ("error_of", "unchecked", "inputs"):  # of a measurement
+        facts.pop(name, None)
     on_stage("lowering")
     jitted = jax.jit(workload.fn, donate_argnums=workload.donate, keep_unused=True)
     started = time.perf_counter()
@@ -253,6 +255,8 @@ def _compile(
         if "RESOURCE_EXHAUSTED" not in str(error):
             raise
         needed, there = parse_too_big(str(error))
+        if needed is None:  # something else than the main memory ran out
+            raise RuntimeError(" ".join(str(error).split())[:500]) from error
         usable = there or session.usable_bytes
         facts["memory"] = _memory(session, {"needed": needed}, usable)
         raise TooBig(_too_big(needed, usable, str(error))) from error
@@ -268,25 +272,29 @@ def _compile(
     if read["collectives"] is None:
         raise RuntimeError(f"the compiler's program cannot be read: {'; '.join(read['unknown'])}")
     sizes: dict[str, Any] = program.memory(compiled)
-    needed = program.needed_bytes(sizes)
+    # The sum counts fragments, the peak what lives inside a kernel.
+    needed = max(filter(None, (program.needed_bytes(sizes), sizes["peak"])), default=None)
     facts["memory"] = _memory(session, {**sizes, "needed": needed}, session.usable_bytes)
     facts |= _per_step(read, workload.inner)
     facts["dot_operands"] = sorted(program.dot_operand_types(text))
-    facts["program"]["flops_vs_work"] = _ratio(
-        facts["program"]["flops"], session.spec.num_devices, workload.work.get("flops")
-    )
+    _compare_work(facts["program"], session.spec.num_devices, workload.work.get("flops"))
     facts["estimate"] = _estimate(session, case, mesh, facts)
-    facts["flags"] = _flags(session, needed)
+    facts["flags"] = _flags(session, case, facts)
     if facts["memory"]["fits"] is False:
         raise TooBig(_too_big(needed, session.usable_bytes, ""))
 
 
-def _flags(session: Session, needed: int | None) -> list[str]:
-    if session.spec.platform != "gpu":
-        return []
-    usable = session.usable_bytes
+def _flags(session: Session, case: Case, facts: Mapping[str, Any]) -> list[str]:
+    needed, usable = facts["memory"]["needed"], session.usable_bytes
+    on_gpu = session.spec.platform == "gpu"
     tight = needed is not None and usable is not None and needed > _GPU_DEFAULT_SHARE * usable
-    return ["not-autotuned", *(["over-default-share"] if tight else [])]
+    present = {
+        "emulated": checks.emulated(case, session.target, facts),
+        "cache-resident": on_gpu and checks.cache_resident(session.target, facts),
+        "not-autotuned": on_gpu,
+        "over-default-share": on_gpu and tight,
+    }
+    return [name for name, there in present.items() if there]
 
 
 def _memory(session: Session, sizes: Mapping[str, Any], usable: int | None) -> dict[str, Any]:
@@ -305,14 +313,22 @@ def _too_big(needed: int | None, usable: int | None, message: str) -> str:
     if needed is None or usable is None:
         return message.strip().splitlines()[0]
     return (
-        f"needs {needed / 1e9:.4g} GB on each device, where {usable / 1e9:.4g} GB can be used: "
-        f"{(needed - usable) / 1e9:.3g} GB too much"
+        f"needs {needed / 2**30:.4g} GiB on each device, where {usable / 2**30:.4g} GiB can be "
+        f"used: {(needed - usable) / 2**30:.3g} GiB too much"
     )
 
 
-def _ratio(flops: float | None, devices: int, work: float | None) -> float | None:
-    """Products in the programs of all devices over those that the mathematics needs."""
-    return flops * devices / work if flops is not None and work else None
+def _compare_work(program_facts: dict[str, Any], devices: int, work: float | None) -> None:
+    """Sets `flops_vs_work`: products in all devices' programs over those that are needed."""
+    flops = program_facts["flops"]
+    ratio = flops * devices / work if flops is not None and work else None
+    if ratio is not None and ratio < _FEWER:
+        # Products of a vector are compiled as multiplications and sums.
+        program_facts["unknown"].append(
+            f"flops: {ratio:.3g} of what is needed are products; the rest is other arithmetic"
+        )
+        ratio = None
+    program_facts["flops_vs_work"] = ratio
 
 
 def _per_step(read: dict[str, Any], inner: int) -> dict[str, Any]:
@@ -345,29 +361,35 @@ def _estimate(session: Session, case: Case, mesh: Mesh, facts: Mapping[str, Any]
     """The compiler's own time, where it gives cycles, and the roofline; seconds per step."""
     program_facts = facts["program"]
     spans = {
-        tuple(entry["axes"]): span(mesh, entry["axes"])
+        tuple(entry["axes"]): span(mesh, entry["axes"], session.spec)
         for entry in facts["collectives"]
         if entry["axes"]
     }
-    busy = network.busy(facts["collectives"], spans, session.spec.chip)
-    found = roofline.bound(
-        session.spec, case.precision, program_facts["flops_by_type"], program_facts["bytes"], busy
-    )
-    cycles, clock = program_facts["cycles"], session.spec.chip.clock_ghz
+    chip = session.spec.chip
+    busy = network.busy(facts["collectives"], spans, chip)
+    found = roofline.bound(session.spec, case.precision, program_facts, facts["memory"], busy)
+    cycles, clock = program_facts["cycles"], chip.clock_ghz
     if cycles is None or clock is None or session.spec.platform != "tpu":
-        return {"compiler_s": None, "clock_ghz": None, **found}
-    return {"compiler_s": cycles / (clock * 1e9), "clock_ghz": clock, **found}
+        return {"compiler_s": None, "exposed_s": None, "clock_ghz": None, **found}
+    # The compiler counts no cycles for collectives: those that nothing hides come on top.
+    exposed = [entry for entry in facts["collectives"] if not entry["overlapped"]]
+    return {
+        "compiler_s": cycles / (clock * 1e9),
+        "exposed_s": network.busy(exposed, spans, chip).seconds,
+        "clock_ghz": clock,
+        **found,
+    }
 
 
-def span(mesh: Mesh, axes: Sequence[str]) -> Span:
+def span(mesh: Mesh, axes: Sequence[str], spec: Target) -> Span:
     """Where the devices lie that differ from the first one along these axes only."""
     index = tuple(slice(None) if name in axes else 0 for name in mesh.axis_names)
     group = list(np.ravel(mesh.devices[index]))
     torus = group[0].platform == "tpu"
     coords = [tuple(device.coords) if torus else () for device in group]
-    dimensions = tuple(d for d in range(len(coords[0])) if len({c[d] for c in coords}) > 1)
+    dimensions = [d for d in range(len(coords[0])) if len({c[d] for c in coords}) > 1]
     return Span(
-        dimensions,
+        {d: 2 if is_ring(spec.chip, spec.shape[d]) else 1 for d in dimensions},
         len(coords),
         hosts=len({device.process_index for device in group}),
         slices=len({getattr(device, "slice_index", 0) for device in group}),

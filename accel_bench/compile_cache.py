@@ -1,7 +1,7 @@
-"""What was compiled once is not compiled again: replies of compile-only workers, kept on disk.
+"""What was compiled once is not compiled again: records of compiled cases, kept on disk.
 
-A reply is kept under a hash of all that makes the program and its compiler what they are: the case,
-mesh and target, the source code that builds and reads programs, the versions of jax and the
+A record is kept under a hash of all that makes the program and its compiler what they are: the
+case, mesh and target, the source code that builds and reads programs, the versions of jax and the
 compiler, and the settings in force. What comes from here says so in `facts.cache`.
 """
 
@@ -16,13 +16,13 @@ import os
 import platform
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from accel_bench import compilers
+from accel_bench.jobs import job_key, record_key
 from accel_bench.plan import Job
-from accel_bench.supervisor import Reply
+from accel_bench.record import Record, from_dict, to_line
 
-# Replies that say something of the program; the others may be the machine's or the hour's fault.
+# Records that say something of the program; the others may be the machine's or the hour's fault.
 _KEPT = ("ok", "oom_compile", "unsupported")
 _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 _HERE = Path(__file__).resolve().parent
@@ -37,9 +37,12 @@ def directory(setting: str) -> Path | None:
     """The cache's place: `auto` for the user's cache directory; None for `off`."""
     if setting == "off":
         return None
-    if setting != "auto":
-        return Path(setting)
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    try:
+        if setting != "auto":
+            return Path(setting).expanduser()
+        base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    except RuntimeError:  # nobody's home is known
+        return None
     return Path(base) / "accel_bench" / "compiled"
 
 
@@ -69,26 +72,30 @@ def key(job: Job) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def load(place: Path, job: Job) -> Reply | None:
-    """The kept reply of a job; None where there is none that can be read."""
+def load(place: Path, job: Job) -> Record | None:
+    """The kept record of a job; None where there is none that can be believed."""
     try:
-        reply = Reply(**json.loads((place / f"{key(job)}.json").read_text()))
-    except (OSError, ValueError, TypeError):
+        record = from_dict(json.loads((place / f"{key(job)}.json").read_text()))
+    except (OSError, ValueError, RecursionError):
         return None
-    facts = dict(reply.measurement.get("facts", {}))
-    facts["cache"] = {"hit": True, "compile_s": reply.measurement.get("compile_s")}
+    if record.status not in _KEPT or record_key(record) != job_key(job):
+        return None
     # Nothing was compiled now; what it took then stands in the facts.
-    measurement = {**reply.measurement, "facts": facts, "compile_s": None}
-    return dataclasses.replace(reply, measurement=measurement)
+    cache = {"hit": True, "compile_s": record.compile_s}
+    return dataclasses.replace(record, compile_s=None, facts={**record.facts, "cache": cache})
 
 
-def save(place: Path, job: Job, reply: Reply) -> None:
-    """Keeps a reply that is worth it. A cache that cannot be written is no reason to fail."""
-    if reply.status not in _KEPT:
+def save(place: Path, job: Job, record: Record) -> None:
+    """Keeps a record that is worth it. A cache that cannot be written is no reason to fail."""
+    if record.status not in _KEPT:
         return
-    plain: dict[str, Any] = dataclasses.asdict(reply)
     with contextlib.suppress(OSError):
         place.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile("w", dir=place, delete=False) as file:
-            json.dump(plain, file)
-        os.replace(file.name, place / f"{key(job)}.json")
+            try:
+                file.write(to_line(record))
+                file.flush()
+                os.replace(file.name, place / f"{key(job)}.json")
+            except OSError:
+                os.unlink(file.name)
+                raise

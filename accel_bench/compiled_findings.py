@@ -12,7 +12,7 @@ from accel_bench.record import Record
 def of_workload(records: Sequence[Record]) -> Iterator[str]:
     """Sentences about the compiled records of one workload."""
     yield from _collectives(records)
-    yield from _smallest_fits(records)
+    yield from fits(records)
 
 
 def _name(record: Record) -> str:
@@ -42,16 +42,13 @@ def _collectives(records: Sequence[Record]) -> Iterator[str]:
 
 
 def smallest_fits(records: Sequence[Record]) -> dict[tuple[str, str, str], list[Record]]:
-    """Case, precision and chip -> the records of a search for the smallest fit, by chips."""
+    """Case, precision and search -> the records of a search for the smallest fit, by chips."""
     searches: dict[tuple[str, str, str], list[Record]] = {}
     for record in records:
         if record.facts.get("searched"):
-            key = (derive.label(record), record.precision, str(record.target.get("chip")))
+            key = (derive.label(record), record.precision, str(record.facts["searched"]))
             searches.setdefault(key, []).append(record)
-    return {
-        key: sorted(found, key=lambda r: r.target.get("num_chips", 0))
-        for key, found in searches.items()
-    }
+    return {key: sorted(found, key=_chips) for key, found in searches.items()}
 
 
 def expected(records: Sequence[Record]) -> list[Record]:
@@ -60,17 +57,26 @@ def expected(records: Sequence[Record]) -> list[Record]:
     return [
         record
         for found in searches
-        if any(r.status == "ok" for r in found)
+        if found[-1].status == "ok"  # the largest
         for record in found
         if record.status == "oom_compile"
     ]
 
 
-def _smallest_fits(records: Sequence[Record]) -> Iterator[str]:
-    for (case, precision, chip), found in smallest_fits(records).items():
+def fits(records: Sequence[Record]) -> Iterator[str]:
+    """What each search for the smallest fit found."""
+    for (case, precision, search), found in smallest_fits(records).items():
+        chip = found[0].target.get("chip")
         fitting = [r for r in found if r.status == "ok"]
         too_small = [r for r in found if r.status == "oom_compile"]
         what = f"{case} {precision}"
+        other = [r for r in found if r not in fitting and r not in too_small]
+        if other:
+            yield (
+                f"The smallest {chip} that fits {what} ({search}) is not known: "
+                f"{derive.target_name(other[0])} ended as {other[0].status}."
+            )
+            continue
         if not fitting:
             largest = found[-1]
             yield f"{what} fits no {chip} up to {derive.target_name(largest)}: {_memory(largest)}."
@@ -96,4 +102,4 @@ def _memory(record: Record) -> str:
     needed, usable = sizes.get("needed"), sizes.get("usable")
     if needed is None or usable is None:
         return record.reason or record.status
-    return f"needs {units.digits(needed / 1e9)} of {units.digits(usable / 1e9)} GB a device"
+    return f"needs {units.digits(needed / 2**30)} of {units.digits(usable / 2**30)} GiB a device"

@@ -23,7 +23,7 @@ def _memory(record: Record, best: Mapping[str, Ceilings]) -> str:
     needed, usable = sizes.get("needed"), sizes.get("usable")
     if needed is None or usable is None:
         return ""
-    return f"{units.digits(needed / 1e9)} of {units.digits(usable / 1e9)} GB"
+    return f"{units.digits(needed / 2**30)} of {units.digits(usable / 2**30)} GiB"
 
 
 def _work(record: Record, best: Mapping[str, Ceilings]) -> str:
@@ -33,7 +33,10 @@ def _work(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 def _part(name: str):
     def cell(record: Record, best: Mapping[str, Ceilings]) -> str:
-        seconds = _facts(record, "estimate").get(f"{name}_s")
+        figures = _facts(record, "estimate")
+        if figures and f"{name}_s" in figures and figures[f"{name}_s"] is None:
+            return "?"
+        seconds = figures.get(f"{name}_s")
         return units.seconds(seconds) if seconds else ""
 
     return cell
@@ -43,11 +46,16 @@ def _binds(record: Record, best: Mapping[str, Ceilings]) -> str:
     return _facts(record, "estimate").get("binds") or ""
 
 
+def _estimate(record: Record, best: Mapping[str, Ceilings]) -> str:
+    found = derive.estimate(record)
+    return f"~{units.seconds(found.seconds)}" if found and found.kind == "estimate" else ""
+
+
 def _ratio(record: Record, best: Mapping[str, Ceilings]) -> str:
-    found = _facts(record, "estimate")
-    if not found.get("compiler_s") or not found.get("bound_s"):
+    found, bound = derive.estimate(record), _facts(record, "estimate").get("bound_s")
+    if found is None or found.kind != "estimate" or not bound:
         return ""
-    return f"{units.digits(found['compiler_s'] / found['bound_s'])}x"
+    return f"{units.digits(found.seconds / bound)}x"
 
 
 def _kernels(record: Record, best: Mapping[str, Ceilings]) -> str:
@@ -67,11 +75,16 @@ COLUMNS = (
     Column("network", _part("network")),
     Column("binds", _binds, right=False),
     Column("at least", _part("bound")),
-    Column("compiler's", _part("compiler")),
+    Column("estimate", _estimate),
     Column("ratio", _ratio),
     Column("kernels", _kernels, right=False),
     Column("status", status, right=False),
     Column("note", note, right=False),
+)
+LEGEND = (
+    "memory: needed of usable on a device; products: in the program over what is needed; compute, "
+    "traffic, network: seconds at the published rates, ? where not known; at least: a bound; "
+    "estimate: the vendor's compiler's, and the network that nothing hides; ratio: to the bound"
 )
 DROPPED_FIRST = ("note", "kernels", "ratio", "traffic", "network", "compute", "products", "binds")
 
@@ -79,6 +92,7 @@ DROPPED_FIRST = ("note", "kernels", "ratio", "traffic", "network", "compute", "p
 def print_compiled(records: Sequence[Record], console: Console) -> None:
     """Prints the compiled records of a run, and those cases side by side that were measured too."""
     compiled = [r for r in records if derive.is_compiled(r)]
+    console.print(literal(LEGEND, "dim"))
     for name, group in derive.by_workload(compiled).items():
         title = literal(f"{name} (compiled, not run: times are estimates, per device)", "bold")
         console.print(table(title, COLUMNS, DROPPED_FIRST, group, {}, console))

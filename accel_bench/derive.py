@@ -96,14 +96,16 @@ def target_name(record: Record) -> str:
 
 
 def estimate(record: Record) -> Estimate | None:
-    """The compiler's own time of a compiled record, else its bound; None where neither is known."""
+    """The compiler's own time of a compiled record, else its bound; None where neither is known.
+
+    The compiler counts no collectives: the least time of those that nothing hides is added.
+    """
     found = record.facts.get("estimate", {})
     if not is_compiled(record) or record.status != "ok":
         return None
-    for field, kind in (("compiler_s", "estimate"), ("bound_s", "bound")):
-        if found.get(field):
-            return Estimate(found[field], kind)
-    return None
+    if found.get("compiler_s"):
+        return Estimate(found["compiler_s"] + (found.get("exposed_s") or 0.0), "estimate")
+    return Estimate(found["bound_s"], "bound") if found.get("bound_s") else None
 
 
 def rate(record: Record, quantity: str) -> Rate | None:
@@ -112,10 +114,14 @@ def rate(record: Record, quantity: str) -> Rate | None:
     step = time(record)
     if not amount or step is None:
         return None
-    unit = RATE_UNITS[quantity]
-    if quantity == "flops" and record.precision == "int8":
-        unit = "OP/s"  # whole numbers
+    unit = _unit(quantity, record)
     return Rate(amount / step.value, amount / step.high, amount / step.low, unit)
+
+
+def _unit(quantity: str, record: Record) -> str:
+    if quantity == "flops" and record.precision == "int8":
+        return "OP/s"  # whole numbers
+    return RATE_UNITS[quantity]
 
 
 def headline(record: Record) -> Rate | None:
@@ -183,16 +189,51 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
         shown = best.get(machine(record), Ceilings())
         top = shown.bandwidth if quantity == "bytes" else shown.flops.get(record.precision)
         of = "best measured STREAM kernel" if quantity == "bytes" else "best measured matmul"
-        return Fraction(value.value / top, of) if top else None
+        # A noisy row, which makes no ceiling, can lie above one; a share of over 1 says nothing.
+        return Fraction(value.value / top, of) if top and value.value <= top else None
+    return _of_published(record, quantity, value.value)
+
+
+def _of_published(record: Record, quantity: str, per_second: float) -> Fraction | None:
+    """A rate over all of a target's chips as a share of what the chip table says they can do."""
+    chip = chips.CHIPS.get(record.target.get("chip") or "")
     count = record.target.get("num_chips")
-    if not count:
+    if chip is None or not count:
         return None
     if quantity == "bytes":
-        return Fraction(value.value / (chip.bandwidth_gbs * 1e9 * count), "published bandwidth")
+        return Fraction(per_second / (chip.bandwidth_gbs * 1e9 * count), "published bandwidth")
     peak = chips.peak_flops(chip, record.precision)
     if peak is None:
         return None
-    return Fraction(value.value / (peak[0] * count), f"published {peak[1]} peak")
+    return Fraction(per_second / (peak[0] * count), f"published {peak[1]} peak")
+
+
+def estimated_rate(record: Record) -> Rate | None:
+    """The headline rate that an estimated time stands for; of a bound the rate at most."""
+    found, spec = estimate(record), WORKLOADS.get(record.workload)
+    if found is None or spec is None or spec.rate == "time":
+        return None
+    amount = record.facts.get("work", {}).get(spec.rate)
+    if not amount:
+        return None
+    value = amount / found.seconds
+    return Rate(value, value, value, _unit(spec.rate, record))
+
+
+def estimated_fraction(record: Record) -> Fraction | None:
+    """The share of the published peak that an estimated time stands for."""
+    found, spec = estimate(record), WORKLOADS.get(record.workload)
+    if found is None or spec is None:
+        return None
+    quantity = "bytes" if spec.rate == "bytes" else "flops"
+    amount = record.facts.get("work", {}).get(quantity)
+    return _of_published(record, quantity, amount / found.seconds) if amount else None
+
+
+def precision_shown(record: Record) -> str:
+    """The precision; empty for a workload that has none."""
+    spec = WORKLOADS.get(record.workload)
+    return record.precision if spec is None or spec.uses_precision else ""
 
 
 def hidden_fraction(record: Record) -> float | None:

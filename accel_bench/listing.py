@@ -69,8 +69,8 @@ def show_chips(names: Sequence[str] = ()) -> None:
     columns = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     table = _table(
         "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; - where none is published",
-        "chip", *columns, "GB", "GB/s", "link GB/s", "GHz", "W", "jax devices", "year",
-        "largest target", "source",
+        "chip", *columns, "GiB", "GB/s", "link GB/s", "network GB/s", "GHz", "W", "jax devices",
+        "year", "largest target", "source",
     )  # fmt: skip
     for name, chip in shown.items():
         link = f"{chip.link_gbs:g} x {chip.links}" if chip.link_gbs else "-"
@@ -80,6 +80,7 @@ def show_chips(names: Sequence[str] = ()) -> None:
             _number(chip.memory_gb),
             _number(chip.bandwidth_gbs),
             link,
+            _number(chip.nic_gbs),
             _number(chip.clock_ghz),
             _number(chip.watts),
             str(chip.devices_per_chip),

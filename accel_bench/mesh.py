@@ -23,7 +23,7 @@ def parse(text: str) -> dict[str, int]:
     """
     axes: dict[str, int] = {}
     for part in filter(None, (p.strip() for p in text.split(","))):
-        match = re.fullmatch(r"([a-z][a-z_]*):([0-9]+|\*)", part)
+        match = re.fullmatch(r"([a-z][a-z_]*):([0-9]{1,9}|\*)", part)
         length = REST if match and match[2] == "*" else int(match[2]) if match else 0
         if not match or length == 0:
             raise RequestError(

@@ -20,13 +20,14 @@ class Span:
     """Where the devices lie that one collective connects.
 
     Attributes:
-      dimensions: torus dimensions in which a TPU group's chips differ; empty within one chip.
+      links: torus dimension in which a TPU group's chips differ -> links of a chip along it: two on
+        a ring, one where the ends of a line have no other; empty within one chip.
       size: devices in the group.
       hosts: hosts it reaches over (GPUs).
       slices: slices it reaches over (TPUs).
     """
 
-    dimensions: tuple[int, ...]
+    links: Mapping[int, int]
     size: int
     hosts: int = 1
     slices: int = 1
@@ -80,13 +81,12 @@ def _tpu(entry: Mapping[str, Any], span: Span, chip: Chip) -> dict[str, float] |
     """A group that lies along several torus dimensions can use the links of all of them."""
     if span.slices > 1:
         return "the bandwidth between slices is not in the chip table"
-    if not span.dimensions:
+    if not span.links:
         return {}  # the two cores of one chip share its memory
     if not chip.link_gbs:
         return "the chip table has no link bandwidth for this generation"
-    bandwidth = 2 * len(span.dimensions) * chip.link_gbs * 1e9
-    seconds = entry["wire_bytes"] / bandwidth
-    return {f"torus dimension {d}": seconds for d in span.dimensions}
+    seconds = entry["wire_bytes"] / (sum(span.links.values()) * chip.link_gbs * 1e9)
+    return {f"torus dimension {d}": seconds for d in span.links}
 
 
 def _gpu(entry: Mapping[str, Any], span: Span, chip: Chip) -> dict[str, float] | str:

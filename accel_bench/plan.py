@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import dataclasses
 import os
 import re
 import sys
@@ -29,7 +29,10 @@ BASELINE_ENVIRON = {
 }
 # Far more than make sense on one machine; each costs threads and memory.
 MAX_FAKE_DEVICES = 1024
+_MAX_TIMEOUT_S = 1e6
 _HUGE_PAGES = "glibc.malloc.hugetlb=1"
+# Autotuning picks other kernels, with other rounding, from run to run.
+_DETERMINISTIC_GPU = ("--xla_gpu_deterministic_ops=true", "--xla_gpu_autotune_level=0")
 _DEVICE_COUNT = "--xla_force_host_platform_device_count"
 
 
@@ -42,14 +45,15 @@ class Job:
       axes: the mesh.
       target: what to compile it for; None measures it on what is attached.
       refusal: status and reason, where it is known beforehand that it cannot be done.
-      searched: whether a search for the smallest fit tries it.
+      searched: the search for the smallest fit that tries it, its largest target and mesh; empty
+        where none does.
     """
 
     case: Case
     axes: Mapping[str, int]
     target: Target | None = None
     refusal: tuple[str, str] | None = None
-    searched: bool = False
+    searched: str = ""
 
     @property
     def label(self) -> str:
@@ -153,27 +157,32 @@ def _targets(config: Config) -> tuple[list[Target], str]:
     note = ""
     for name in filter(None, names):
         if name == "auto":
-            ready = [t for t in map(targets.parse, targets.AUTO) if _is_ready(t)]
-            chosen |= dict.fromkeys(ready)
-            if not ready and config.device != "none":
-                note = f"; to compile for TPU and GPU too: {compilers.INSTALL}"
+            for target in map(targets.parse, targets.AUTO):
+                compiler = compilers.find(target)
+                if compiler.mismatch:
+                    note += f"; not compiling for {target}: {compiler.mismatch}"
+                elif compiler.missing:
+                    note += f"; to compile for {target} too: {compilers.INSTALL}"
+                else:
+                    chosen[target] = None
         else:
             chosen[targets.parse(name)] = None
     if config.device == "none" and not chosen:
         raise RequestError(
             "--device=none measures nothing: name what to compile for, as in "
-            f"--targets={','.join(targets.AUTO)} (auto needs {compilers.INSTALL})"
+            f"--targets={','.join(targets.AUTO)}{note}"
         )
-    if config.find_smallest_fit and not chosen:
-        raise RequestError("--find_smallest_fit needs --targets: the largest to try")
+    if config.find_smallest_fit:
+        if not chosen:
+            raise RequestError("--find_smallest_fit needs --targets: the largest to try")
+        if config.mesh and mesh.REST not in mesh.parse(config.mesh).values():
+            raise RequestError(
+                f"--find_smallest_fit tries several sizes, and --mesh={config.mesh} fits one: "
+                "write * for an axis that takes what the others leave, as in fsdp:*,model:8"
+            )
     if chosen:
         note += f"; compiling for {', '.join(map(str, chosen))}"
     return list(chosen), note
-
-
-def _is_ready(target: Target) -> bool:
-    compiler = compilers.find(target)
-    return not (compiler.missing or compiler.mismatch)
 
 
 def _compiled(config: Config, target: Target, platform: str | None) -> list[list[Job]]:
@@ -208,8 +217,11 @@ def _compiled(config: Config, target: Target, platform: str | None) -> list[list
                     job = Job(case, axes, target, refusal or ("skipped", str(error)))
                     jobs.append(job)
                 continue
-            jobs.append(Job(case, size_axes, size, refusal, searched and not refusal))
-        found.append(jobs[-1:] if refusal else jobs)
+            search = f"{target} over {config.mesh or 'data:*'}"
+            jobs.append(Job(case, size_axes, size, refusal, search if searched else ""))
+        if refusal or len(jobs) == 1:  # nothing to choose from
+            jobs = [dataclasses.replace(jobs[-1], searched="")]
+        found.append(jobs)
     return found
 
 
@@ -224,7 +236,10 @@ def worker_environ(plan: Plan, job: Job) -> dict[str, str]:
     """Settings that the worker of a job needs from before its back end starts."""
     config, case = plan.config, job.case
     if job.target:
-        return compilers.environ()
+        flags = os.environ.get("XLA_FLAGS", "").split()
+        if config.deterministic and job.target.platform == "gpu":
+            flags += _DETERMINISTIC_GPU
+        return compilers.environ() | ({"XLA_FLAGS": " ".join(flags)} if flags else {})
     assert plan.platform
     environ = {}
     if config.huge_pages and (plan.platform == "cpu" or case.implementation != XLA):
@@ -240,8 +255,7 @@ def worker_environ(plan: Plan, job: Job) -> dict[str, str]:
         flags = [flag for flag in flags if not flag.startswith(_DEVICE_COUNT)]
         flags.append(f"{_DEVICE_COUNT}={config.fake_devices}")
     if config.deterministic and plan.platform == "gpu":
-        # Autotuning picks other kernels, with other rounding, from run to run.
-        flags += ["--xla_gpu_deterministic_ops=true", "--xla_gpu_autotune_level=0"]
+        flags += _DETERMINISTIC_GPU
     if flags:
         environ["XLA_FLAGS"] = " ".join(flags)
     return environ
@@ -264,8 +278,14 @@ def _check_run_fields(config: Config) -> None:
         raise RequestError(
             f"--fake_devices={config.fake_devices}: choose from 1 to {MAX_FAKE_DEVICES} devices"
         )
-    if not (config.timeout_s > 0 and math.isfinite(config.timeout_s)):
-        raise RequestError(f"--timeout_s={config.timeout_s}: a number of seconds above 0")
+    if not 0 < config.timeout_s <= _MAX_TIMEOUT_S:
+        raise RequestError(
+            f"--timeout_s={config.timeout_s}: a number of seconds above 0, up to {_MAX_TIMEOUT_S:g}"
+        )
+    if not config.compile_cache.strip() or config.compile_cache.lower() in ("none", "no", "false"):
+        raise RequestError(
+            f"--compile_cache={config.compile_cache}: choose auto, off, or a directory"
+        )
     for name in config.compile_cases:
         if name not in config.cases:
             raise unknown("case in config.compile_cases:", str(name), config.cases)

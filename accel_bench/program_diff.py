@@ -91,7 +91,7 @@ def _moves(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[str
 
 def _amount(entry: Mapping) -> str:
     size = units.quantity(entry.get("bytes") or 0, "B")
-    return f"{entry['executed']:g} ({size})" if entry.get("executed") else "none"
+    return f"{entry['executed']:g} ({size} of main memory)" if entry.get("executed") else "none"
 
 
 def _layouts(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[str]:

@@ -1,19 +1,28 @@
 """The record: one line of strict JSON per case, and the file of them.
 
+What a line holds is said by `record.schema.json`; it is checked when written and when read.
 Raw samples and facts are kept; rates and percentiles are derived later (`accel_bench.derive`).
 """
 
 from __future__ import annotations
 
+import codecs
+import contextlib
 import dataclasses
+import gc
 import json
+import marshal
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from accel_bench import schema
+
+# Rises when a field changes its meaning, not when one is added (docs/records.md).
 SCHEMA_VERSION = 1
 FILE_NAME = "records.jsonl"
 STATUSES = (
@@ -33,7 +42,7 @@ FAILURES = frozenset(STATUSES) - {"ok", "unsupported", "skipped"}
 
 # Flag in `facts.flags` -> what it means.
 FLAGS = {
-    "emulated": "the hardware has no unit for this precision",
+    "emulated": "the hardware has no unit for this precision, or the compiler widened its operands",
     "dispatch-bound": "a step takes under 10 launches: this times the launch, not the work",
     "cache-resident": "the working set is under 4 caches: not main memory",
     "drift": "the samples' median moved by over 5 % from the first third to the last",
@@ -90,6 +99,12 @@ class Record:
             raise ValueError("a record needs the environment it was made in")
 
 
+FIELDS = tuple(f.name for f in dataclasses.fields(Record))
+_KNOWN = frozenset(FIELDS)
+# Parts that many records of a file have in common.
+_SHARED = (*schema.PARTS, "params", "mesh")
+
+
 def strict(value: Any) -> Any:
     """The value with infinities and NaN as None: strict JSON knows neither."""
     if isinstance(value, Mapping):
@@ -101,133 +116,37 @@ def strict(value: Any) -> Any:
     return value
 
 
+class RecordError(ValueError):
+    """A record of this suite breaks its own schema: a defect of the suite."""
+
+
 def to_line(record: Record) -> str:
-    """The record as one line of JSON, without the line's end."""
-    return json.dumps(strict(dataclasses.asdict(record)), allow_nan=False)
+    """The record as one line of JSON, without the line's end.
+
+    Raises:
+      RecordError: it breaks the schema; the text names the field.
+    """
+    plain = strict(dataclasses.asdict(record))
+    try:
+        schema.check(plain)
+    except ValueError as error:
+        what = f"{record.workload} {record.precision}"
+        raise RecordError(f"the record of {what} breaks the schema: {error}") from error
+    return json.dumps(plain, allow_nan=False)
 
 
 def from_dict(plain: Mapping[str, Any]) -> Record:
     """The record that a line holds. Fields that this version does not know are left out.
 
     Raises:
-      ValueError: it is not a record.
+      ValueError: it is not a record; the text names the field.
     """
-    if not isinstance(plain, Mapping):
-        raise ValueError("not a JSON object")
-    known = {f.name for f in dataclasses.fields(Record)}
-    try:
-        record = Record(**{key: value for key, value in plain.items() if key in known})
-    except TypeError as error:
-        raise ValueError(str(error).replace("Record.__init__() ", "")) from error
-    _check_types(record)
-    return record
+    schema.check(plain)
+    return _build(plain)
 
 
-def _number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # JSON's whole numbers have no end
-        return False
-
-
-def _numbers(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(_number(item) for item in value.values())
-
-
-def _times(value: Any) -> bool:
-    return isinstance(value, list) and all(_number(item) and item > 0 for item in value)
-
-
-def _words(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(item, str) for item in value)
-
-
-def _number_or_none(value: Any) -> bool:
-    return value is None or _number(value)
-
-
-def _tallies(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(
-        isinstance(item, Mapping) and _number_or_none(item.get("executed"))
-        for item in value.values()
-    )
-
-
-def _collectives(value: Any) -> bool:
-    """Entries as `accel_bench.hlo.collectives` makes them."""
-    return isinstance(value, list) and all(
-        isinstance(entry, Mapping)
-        and isinstance(entry.get("kind"), str)
-        and (entry.get("axes", 0) is None or _words(entry.get("axes")))
-        and all(_number_or_none(entry.get(name, "")) for name in ("bytes", "calls", "wire_bytes"))
-        for entry in value
-    )
-
-
-# Field, or field.field, -> what its value must be where it is there.
-_SHAPES: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(
-        ("run_id", "config_hash", "workload", "precision", "status", "implementation", "reason",
-         "target.platform", "target.device_kind", "target.kind", "target.chip"),
-        lambda value: isinstance(value, str),
-    ),
-    **dict.fromkeys(
-        ("params", "mesh", "target", "env", "facts", "env.cpu", "env.packages", "env.settings",
-         "facts.device_trace", "facts.companions_s", "facts.estimate", "facts.memory",
-         "facts.program", "facts.code", "facts.code.copies", "facts.code.prefetches",
-         "facts.code.layouts", "facts.program.flops_by_type"),
-        lambda value: isinstance(value, Mapping),
-    ),
-    **dict.fromkeys(
-        ("schema_version", "compile_s", "first_call_s", "facts.error", "facts.working_set",
-         "facts.steps_per_call", "target.num_devices", "target.num_chips",
-         "facts.estimate.compiler_s", "facts.estimate.bound_s", "facts.estimate.compute_s",
-         "facts.estimate.memory_s", "facts.estimate.network_s", "facts.memory.needed",
-         "facts.memory.usable", "facts.memory.temporaries", "facts.program.flops_vs_work"),
-        _number,
-    ),
-    **dict.fromkeys(
-        ("facts.code.fusions", "facts.code.kernels", "facts.code.custom_calls"), _tallies
-    ),
-    "facts.collectives": _collectives,
-    "facts.estimate.binds": lambda value: isinstance(value, str),
-    **dict.fromkeys(("mesh", "facts.work", "env.cpu.caches"), _numbers),
-    "samples_s": _times,
-    "facts.flags": _words,
-}  # fmt: skip
-_NULLABLE = ("reason", "compile_s", "first_call_s", "facts.error", "target.chip",
-             "target.num_chips", "facts.program.flops_by_type", "facts.collectives",
-             "facts.program.flops_vs_work", "facts.estimate.binds")  # fmt: skip
-_REQUIRED = ("run_id", "config_hash", "workload", "params", "precision", "mesh", "target", "env",
-             "implementation", "samples_s", "facts")  # fmt: skip
-
-
-def _check_types(record: Record) -> None:
-    """Raises `ValueError` for a record whose fields hold something else than they should."""
-    for name in _REQUIRED:
-        if getattr(record, name) is None:
-            raise ValueError(f"{name} is null")
-    absent = object()
-    for path, fits in _SHAPES.items():
-        first, *rest = path.split(".")
-        value = getattr(record, first)
-        for name in rest:
-            value = value.get(name, absent) if isinstance(value, Mapping) else absent
-        nullable = path in _NULLABLE or path.startswith(("facts.estimate.", "facts.memory."))
-        if value is absent or (value is None and nullable):
-            continue
-        if not fits(value):
-            raise ValueError(f"{path} holds {value!r:.40}")
-    for samples in record.facts.get("companions_s", {}).values():
-        if not _times(samples):
-            raise ValueError(f"facts.companions_s holds {samples!r:.40}")
-    compiled = record.target.get("kind") == "compiled"
-    if record.status == "ok" and not record.samples_s and not compiled:
-        raise ValueError("status ok without samples")
-    if record.samples_s and compiled:
-        raise ValueError("a compiled record with samples")
+def _build(plain: Mapping[str, Any]) -> Record:
+    return Record(**{name: plain[name] for name in FIELDS})
 
 
 @dataclass(frozen=True)
@@ -235,8 +154,10 @@ class ReadResult:
     """Records of a file, what could not be read, and where the last whole line ends.
 
     Attributes:
-      records: in the file's order.
-      problems: one line of text for each line that is not a record.
+      records: in the file's order, one that was written twice once. Those of equal `env`, `target`,
+        `params` or `mesh` share one object, which is not to be changed.
+      problems: one line of text for each line that is not a record, and for each thing that is
+        peculiar about the file.
       good_bytes: offset behind the last whole line.
     """
 
@@ -251,17 +172,121 @@ def read(path: Path) -> ReadResult:
     Raises:
       OSError: the file cannot be read.
     """
-    data = path.read_bytes()
-    records, problems = [], []
-    good_bytes = data.rfind(b"\n") + 1
-    for number, line in enumerate(data[:good_bytes].splitlines(), start=1):
+    reading = _Reading(path)
+    with path.open("rb") as file, _without_collector():
+        for line in file:
+            reading.take(line)
+    return reading.result()
+
+
+@contextlib.contextmanager
+def _without_collector() -> Iterator[None]:
+    """Keeps Python from looking for garbage again and again among what is only ever added to."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+class _Reading:
+    """A file of records as far as it has been read."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._records: list[Record] = []
+        self._problems: list[str] = []
+        self._number = self._good_bytes = self._repeated = self._crlf = 0
+        self._torn = False
+        self._later: Counter[int] = Counter()  # schema versions that this one does not know
+        self._unknown: dict[str, None] = {}  # fields, in the order in which they were met
+        self._lines: dict[int, int] = {}  # hash of a line -> number of its record
+        self._parts: dict[tuple[str, bytes], Any] = {}
+
+    def take(self, line: bytes) -> None:
+        """Reads the next line."""
+        self._number += 1
+        if not line.endswith(b"\n"):
+            self._torn = True
+            return
+        self._good_bytes += len(line)
+        self._crlf += line.endswith(b"\r\n")
+        if self._number == 1 and line.startswith(codecs.BOM_UTF8):
+            self._problems.append(f"{self._path}:1: begins with a byte order mark: left out")
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
-            records.append(from_dict(json.loads(line)))
+            self._record(line)
         except (ValueError, RecursionError) as error:
-            problems.append(f"{path}:{number}: not a record: {error}")
-    if good_bytes != len(data):
-        problems.append(f"{path}: the last line is torn: the run was stopped while writing it")
-    return ReadResult(records, problems, good_bytes)
+            self._problems.append(f"{self._path}:{self._number}: not a record: {error}")
+
+    def _record(self, line: bytes) -> None:
+        if line.isspace():
+            raise ValueError("a blank line")
+        plain = _parse(line)
+        if not isinstance(plain, dict):
+            raise ValueError("not a JSON object")
+        self._share(plain)
+        schema.check(plain, "rest")
+        record = _build(plain)
+        first = self._lines.setdefault(hash(line), len(self._records))
+        if first < len(self._records) and self._records[first] == record:
+            self._repeated += 1
+            return
+        self._records.append(record)
+        if record.schema_version > SCHEMA_VERSION:
+            self._later[record.schema_version] += 1
+        if len(plain) > len(FIELDS):
+            self._unknown |= dict.fromkeys(name for name in plain if name not in _KNOWN)
+
+    def _share(self, plain: dict[str, Any]) -> None:
+        """Puts the part that was met before in the place of an equal one; checks a new one."""
+        for name in _SHARED:
+            if name not in plain:
+                continue
+            # The second version of the format has no references: equal values, equal bytes.
+            key = name, marshal.dumps(plain[name], 2)
+            if key not in self._parts:
+                if name in schema.PARTS:
+                    schema.check(plain[name], name)
+                self._parts[key] = plain[name]
+            plain[name] = self._parts[key]
+
+    def result(self) -> ReadResult:
+        """What was found, what is true of the whole file named once."""
+        said = [
+            f"{count} records of schema version {version}: read as far as this version "
+            f"({SCHEMA_VERSION}) understands them"
+            for version, count in sorted(self._later.items())
+        ]
+        if self._unknown:
+            names = list(self._unknown)
+            more = f" and {len(names) - 8} more" if len(names) > 8 else ""
+            said.append(f"unknown fields are left out: {', '.join(names[:8])}{more}")
+        if self._repeated:
+            said.append(f"{self._repeated} lines repeat a line before them: counted once")
+        if self._crlf:
+            said.append(f"{self._crlf} lines end as on Windows (CR LF): another program wrote here")
+        if self._torn:
+            said.append("the last line is torn: the run was stopped while writing it")
+        problems = [*self._problems, *(f"{self._path}: {text}" for text in said)]
+        return ReadResult(self._records, problems, self._good_bytes)
+
+
+def _parse(line: bytes) -> Any:
+    """The JSON value of a line."""
+    import orjson
+
+    try:
+        return orjson.loads(line)
+    except orjson.JSONDecodeError:
+        # It knows no lone surrogates, which a broken name of a file is written as.
+        return json.loads(line.decode(), parse_constant=_refuse)
+
+
+def _refuse(constant: str) -> Any:
+    raise ValueError(f"{constant} is not JSON")
 
 
 class JournalError(OSError):
@@ -283,6 +308,7 @@ class Journal:
 
         Raises:
           JournalError: it could not be written (a full disk); the file is as it was before.
+          RecordError: it breaks the schema; nothing was written.
         """
         line = to_line(record).encode() + b"\n"
         written = 0

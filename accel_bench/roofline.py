@@ -21,16 +21,25 @@ _UNITS = {"bf16": "bf16", "f16": "fp16", "s8": "int8", "u8": "int8"}
 def bound(
     target: Target,
     precision_name: str,
-    flops_by_type: Mapping[str, float] | None,
-    traffic_bytes: float | None,
+    program: Mapping[str, Any],
+    sizes: Mapping[str, Any],
     busy: Busy,
 ) -> dict[str, Any]:
     """The roofline of one step on one device; the record's `facts.estimate`, as far as it goes.
 
+    Args:
+      target: what the program was compiled for.
+      precision_name: the case's.
+      program: `flops_by_type` and `bytes` of a step, each None where not known.
+      sizes: the compiler's account of the memory, bytes.
+      busy: the links.
+
     Returns:
-      `compute_s`, `memory_s`, `network_s` (None where not known, with a sentence in `unknown`),
-      `bound_s`, the largest of those known, and `binds`, its name.
+      `compute_s`, `memory_s`, `network_s` (None where not known, with a sentence in `unknown`) and
+      `binds`, the name of the largest; `bound_s`, what a step takes at least. That is the largest
+      too, but of a GPU's traffic only what must cross its memory whatever its cache keeps.
     """
+    flops_by_type, traffic_bytes = program["flops_by_type"], program["bytes"]
     chip, unknown = target.chip, []
     compute_s = None
     if flops_by_type is None:
@@ -51,14 +60,31 @@ def bound(
     parts = {"compute": compute_s, "memory": memory_s, "network": busy.seconds}
     known = {name: seconds for name, seconds in parts.items() if seconds is not None}
     binds = max(known, key=lambda name: known[name], default=None)
+    if memory_s is not None and traffic_bytes:
+        known["memory"] = memory_s * _compulsory(chip, traffic_bytes, sizes) / traffic_bytes
     return {
         **{f"{name}_s": seconds for name, seconds in parts.items()},
-        "bound_s": known[binds] if binds else None,
+        "bound_s": max(known.values()) if known else None,
         "binds": binds,
         "links_s": dict(busy.links),
         "axes_s": dict(busy.by_axes),
         "unknown": list(dict.fromkeys(unknown)),
     }
+
+
+def _compulsory(chip: chips.Chip, traffic_bytes: float, sizes: Mapping[str, Any]) -> float:
+    """Bytes that cross a device's memory in any case.
+
+    A TPU's program says what it moves. A GPU's cache may keep what one kernel leaves to the next,
+    but not more than its size of the arguments and results.
+    """
+    if chip.platform == "tpu":
+        return traffic_bytes
+    parts = [sizes.get(name) for name in ("arguments", "outputs", "aliased")]
+    if None in parts or chip.cache_bytes is None:
+        return 0.0
+    arguments, outputs, aliased = (part or 0 for part in parts)
+    return max(0.0, min(traffic_bytes, arguments + outputs - aliased) - chip.cache_bytes)
 
 
 def _rate(chip: chips.Chip, operands: str, precision_name: str) -> tuple[float, str | None]:

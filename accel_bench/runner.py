@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_bench import compile_cache, derive, env, mesh, workdir
+from accel_bench import compile_cache, env, workdir
 from accel_bench import config as configs
-from accel_bench.cases import XLA, Case
+from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
 from accel_bench.executors import Executor, InProcess
+from accel_bench.jobs import job_key, record_key
 from accel_bench.plan import Job, Plan
 from accel_bench.progress import Progress, Silent
 from accel_bench.record import FAILURES, Record
@@ -45,6 +47,8 @@ def run(
     progress = progress or Silent()
     path = path or workdir.default_path(plan.config)
     place = Workdir(path, plan.config, plan.axes, resume)
+    if plan.config.dump_hlo:
+        place.make_folder("hlo")
     # The last record of a case is the one that counts.
     records = {record_key(record): record for record in place.earlier}
     have = {key for key, r in records.items() if not (retry and r.status in FAILURES)}
@@ -56,6 +60,10 @@ def run(
         if key not in have:
             records[key] = work.do(job)
             have.add(key)
+        elif job.searched and records[key].facts.get("searched") != job.searched:
+            # It was there before the search and is part of it now.
+            records[key].facts["searched"] = job.searched
+            work.write(records[key])
         return records[key]
 
     try:
@@ -100,24 +108,37 @@ class _Work:
     def do(self, job: Job) -> Record:
         """Does one job; its record is on the disk when this returns."""
         self._progress.case(job)
-        reply = self._compile(job) if job.target else self._measuring.execute(job, self._progress)
-        record = to_record(self._plan, self._run_id, job, reply)
-        self._place.journal.append(record)
+        record = self._compile(job) if job.target else self._run(job, self._measuring)
+        if job.searched:
+            record.facts["searched"] = job.searched
+        self.write(record)
         self._progress.done(job, record)
         return record
 
-    def _compile(self, job: Job) -> Reply:
+    def write(self, record: Record) -> None:
+        """Journals a record."""
+        self._place.journal.append(record)
+
+    def _run(self, job: Job, executor: Executor | InProcess) -> Record:
+        return self._record(job, executor.execute(job, self._progress))
+
+    def _record(self, job: Job, reply: Reply) -> Record:
+        return to_record(self._plan, self._run_id, job, reply)
+
+    def _compile(self, job: Job) -> Record:
         if job.refusal:
             status, reason = job.refusal
-            return Reply(status, reason, {}, None, env.capture())
-        # A kept reply has no program to leave behind.
+            return self._record(job, Reply(status, reason, {}, None, env.capture()))
+        # A kept record has no program to leave behind.
         cache = None if self._plan.config.dump_hlo else self._cache
-        reply = compile_cache.load(cache, job) if cache else None
-        if reply is None:
-            reply = self._workers.execute(job, self._progress)
-            if self._cache:
-                compile_cache.save(self._cache, job, reply)
-        return reply
+        kept = compile_cache.load(cache, job) if cache else None
+        if kept:
+            ours = {"run_id": self._run_id, "config_hash": configs.config_hash(self._plan.config)}
+            return dataclasses.replace(kept, **ours)
+        record = self._run(job, self._workers)
+        if self._cache:
+            compile_cache.save(self._cache, job, record)
+        return record
 
     def close(self) -> None:
         """Ends what was started."""
@@ -129,17 +150,21 @@ def _find_smallest(search: Sequence[Job], do: Callable[[Job], Record]) -> None:
     """Bisects for the first job that fits, the larger ones taken to fit where a smaller one does.
 
     Ends with the record of the smallest that fits and, where there is one, of the next smaller
-    size; or with the largest alone, where not even that fits.
+    size; with the largest alone, where not even that fits; or with what ended in another way, since
+    a compiler that died says nothing of the size.
     """
     low, high = 0, len(search) - 1
     if do(search[high]).status != "ok":
         return
     while low < high:
         middle = (low + high) // 2
-        if do(search[middle]).status == "ok":
+        status = do(search[middle]).status
+        if status == "ok":
             high = middle
-        else:
+        elif status == "oom_compile":
             low = middle + 1
+        else:
+            return
 
 
 def _require_same_machine(place: Workdir, target: Mapping[str, Any]) -> None:
@@ -163,9 +188,6 @@ def to_record(plan: Plan, run_id: str, job: Job, reply: Reply) -> Record:
     """The record of a job from what the worker, or its end, said."""
     measured, case = reply.measurement, job.case
     there = {"kind": "measured", "platform": plan.platform}
-    facts = dict(measured.get("facts", {}))
-    if job.searched:
-        facts["searched"] = True
     return Record(
         run_id=run_id,
         config_hash=configs.config_hash(plan.config),
@@ -180,17 +202,6 @@ def to_record(plan: Plan, run_id: str, job: Job, reply: Reply) -> Record:
         samples_s=measured.get("samples_s", []) if reply.status == "ok" else [],
         compile_s=measured.get("compile_s"),
         first_call_s=measured.get("first_call_s"),
-        facts=facts,
+        facts=dict(measured.get("facts", {})),
         env=reply.env,
     )
-
-
-def job_key(job: Job) -> tuple[str, str, str]:
-    """What makes two jobs the same within one experiment."""
-    return job.case.key, mesh.text(job.axes), str(job.target or "")
-
-
-def record_key(record: Record) -> tuple[str, str, str]:
-    """`job_key` of the job that a record is about."""
-    case = Case("", record.workload, record.params, record.precision, record.implementation)
-    return case.key, mesh.text(record.mesh), derive.target_name(record)

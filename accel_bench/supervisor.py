@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
@@ -18,6 +19,8 @@ from typing import IO, Any
 
 # A back end that has not started by then never will; TPU runtimes may take a minute.
 START_TIMEOUT_S = 300.0
+# What libtpu says on every machine without a TPU.
+_START_NOISE = re.compile(r"worker hostname|accelerator type|before InitGoogle|Source Location")
 
 
 @dataclass(frozen=True)
@@ -103,7 +106,10 @@ class Worker:
             line = self._lines.get(timeout=max(0.0, deadline - time.monotonic()))
         except queue.Empty:
             raise TimeoutError from None
-        return None if line is None else json.loads(line)
+        try:
+            return None if line is None else json.loads(line)
+        except ValueError:  # it ended in the middle of a line
+            return None
 
     def wait_ready(self) -> None:
         """Waits for the back end.
@@ -179,7 +185,7 @@ class Worker:
     def _last_log_line(self) -> str:
         self._log.seek(max(self._log_start, self._log.seek(0, os.SEEK_END) - 8192))
         lines = self._log.read().decode(errors="replace").splitlines()
-        said = [line.strip() for line in lines if line.strip()]
+        said = [line.strip() for line in lines if line.strip() and not _START_NOISE.search(line)]
         # A crash prints a stack trace behind the line that says what is wrong.
         errors = [
             line for line in said if line.startswith(("F0", "F1", "ERROR")) or "rror:" in line

@@ -96,8 +96,7 @@ def _by(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 
 def precision(record: Record, best: Mapping[str, Ceilings]) -> str:
-    spec = WORKLOADS.get(record.workload)
-    return record.precision if spec is None or spec.uses_precision else ""
+    return derive.precision_shown(record)
 
 
 def _delivered(record: Record, best: Mapping[str, Ceilings]) -> str:
@@ -151,8 +150,12 @@ def table(
         table = _build(title, records, shown, cells)
         unbounded = console.options.update(max_width=10_000)
         natural = Measurement.get(console, unbounded, table).maximum
-        if natural <= console.width or not droppable:
+        if natural <= console.width:
             return table
+        if not droppable:  # a figure that is cut would be another one: names take several lines
+            folded = _build(title, records, shown, cells, fold=True)
+            narrow = Measurement.get(console, unbounded, folded).minimum > console.width
+            return _one_column(title, records, shown, cells) if narrow else folded
         dropped = droppable.pop(0)
         shown = [column for column in shown if column.title != dropped]
 
@@ -162,11 +165,16 @@ def _build(
     records: Sequence[Record],
     shown: Sequence[Column],
     cells: Mapping[str, Sequence[str]],
+    fold: bool = False,
 ) -> Table:
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for column in shown:
         table.add_column(
-            column.title, justify="right" if column.right else "left", no_wrap=True, overflow="fold"
+            column.title,
+            justify="right" if column.right else "left",
+            no_wrap=not fold,
+            overflow="fold",
+            min_width=max(map(len, cells[column.title])) if fold and column.right else None,
         )
     for number, record in enumerate(records):
         style = "red" if record.status in FAILURES else "dim" if record.status != "ok" else ""
@@ -179,6 +187,21 @@ def _build(
         notes = [f"{_and_more(named)}: {note}" for note, named in cases.items()]
         table.caption = literal("\n".join(notes), "dim")
         table.caption_justify = "left"
+    return table
+
+
+def _one_column(
+    title: Text,
+    records: Sequence[Record],
+    shown: Sequence[Column],
+    cells: Mapping[str, Sequence[str]],
+) -> Table:
+    """Each record as a paragraph, for the narrowest screens."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_header=False)
+    table.add_column(overflow="fold")
+    for number in range(len(records)):
+        said = [(column.title, cells[column.title][number]) for column in shown]
+        table.add_row(literal(", ".join(f"{name} {text}" for name, text in said if text)))
     return table
 
 

@@ -105,7 +105,7 @@ def can_compile_for(chip: Chip, platform: str) -> bool:
 
 
 def _gpu(text: str, name: str, layout: str) -> Target:
-    match = re.fullmatch(r"(?:([1-9]\d*)x)?([1-9]\d*)", layout)
+    match = re.fullmatch(r"(?:([1-9][0-9]{0,5})x)?([1-9][0-9]{0,5})", layout)
     hosts, count = (int(match[1] or 1), int(match[2])) if match else (0, 0)
     if not (1 <= hosts <= MAX_HOSTS and 1 <= count <= GPUS_PER_HOST):
         raise RequestError(
@@ -116,7 +116,7 @@ def _gpu(text: str, name: str, layout: str) -> Target:
 
 
 def _tpu(text: str, name: str, layout: str) -> Target:
-    match = re.fullmatch(r"(\d+(?:x\d+)+)(?:\*([1-9]\d*))?", layout)
+    match = re.fullmatch(r"([1-9][0-9]{0,5}(?:x[1-9][0-9]{0,5})+)(?:\*([1-9][0-9]{0,5}))?", layout)
     shape = tuple(int(part) for part in match[1].split("x")) if match else ()
     slices = int(match[2] or 1) if match else 0
     shapes = list(tpu_shapes(CHIPS[name]))
@@ -146,6 +146,17 @@ def tpu_shapes(chip: Chip) -> Iterator[tuple[int, ...]]:
     ranges = [range(4, limit + 1, 4) for limit in chip.largest]
     cubes = (s for s in itertools.product(*ranges) if list(s) == sorted(s))
     yield from sorted(cubes, key=lambda s: (math.prod(s), s[-1]))
+
+
+def is_ring(chip: Chip, length: int) -> bool:
+    """Whether so many chips along a dimension of a TPU slice are closed to a ring.
+
+    Three-dimensional slices are made of cubes of 4 x 4 x 4 whose faces are joined; others are
+    closed where they have their generation's full length (B).
+    """
+    if len(chip.largest) == 3:
+        return length % 4 == 0
+    return length == max(chip.largest)
 
 
 def smaller(target: Target) -> list[Target]:

@@ -137,6 +137,16 @@ class Workdir:
                 f"another run is writing to --workdir={self.path}: wait for it, or choose another"
             ) from error
 
+    def make_folder(self, name: str) -> None:
+        """Makes a folder in it; raises `RequestError` where something else is in the way."""
+        try:
+            (self.path / name).mkdir(exist_ok=True)
+        except OSError as error:
+            self.discard()
+            raise RequestError(
+                f"cannot make the folder {self.path / name}: {error.strerror or error}"
+            ) from error
+
     def close(self) -> None:
         """Closes the files; the lock goes with them."""
         for file in self._files:
@@ -150,6 +160,8 @@ class Workdir:
             if not self.earlier:
                 for file in self._new_files:
                     file.unlink(missing_ok=True)
+                with contextlib.suppress(OSError):
+                    (self.path / "hlo").rmdir()
                 for directory in self._created:
                     directory.rmdir()
 

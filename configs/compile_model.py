@@ -4,8 +4,8 @@
     python main.py run --config=configs/compile_model.py --targets=tpu:v5p:4x4x4,gpu:h100_sxm:8x8
 
 Each layer's activations are computed again in the backward pass, so expect the program to multiply
-about a third more than the mathematics needs. Data parallelism over all devices: expect one
-all-reduce of the gradients a step.
+about a fifth more than the mathematics needs. Data parallelism over all devices: expect each
+gradient to be reduced once a step.
 """
 
 from accel_bench.config import base

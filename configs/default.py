@@ -1,4 +1,4 @@
-"""What this machine can do, in under two minutes: launches, matmul, memory, transfer, the model.
+"""What this machine can do, in about two minutes: launches, matmul, memory, transfer, the model.
 
     python main.py
 

@@ -4,7 +4,7 @@ import pytest
 from rich.console import Console
 from test_record import make
 
-from accel_bench import compare, record, tables
+from accel_bench import compare, comparison, record, tables
 from accel_bench.errors import RequestError
 
 
@@ -96,17 +96,17 @@ def test_the_mesh_is_named(tmp_path):
 
 def test_the_last_record_of_a_case_counts(tmp_path):
     one = write(tmp_path / "one", [row(seconds=9.0), row(seconds=1.0)])
-    (source,) = compare.read_sources(one)
+    (source,) = comparison.read_all([one])
     assert [r.samples_s[5] for r in source.records] == [1.0]
 
 
 def test_a_file_without_records_is_refused(tmp_path):
     with pytest.raises(RequestError, match="cannot read records"):
-        compare.read_sources(tmp_path / "nowhere")
+        comparison.read_all([tmp_path / "nowhere"])
     with pytest.raises(RequestError, match="no records in"):
-        compare.read_sources(write(tmp_path / "empty", []))
+        comparison.read_all([write(tmp_path / "empty", [])])
     with pytest.raises(RequestError, match="at least two"):
-        compare.compare([write(tmp_path / "alone", [row()])])
+        comparison.compare([write(tmp_path / "alone", [row()])])
 
 
 HOSTILE = "[bold]x[/] \x1b[31m [/nonsense] <script>"

@@ -101,6 +101,7 @@ def test_the_compilers_time_of_a_large_product_is_a_little_above_the_bound(name)
     axes = (("data", 2),) if CHIPS[name].devices_per_chip == 2 else ()
     found = facts(one, "matmul", {"shape": "8192"}, "bf16", axes)["estimate"]
     assert found["binds"] == "compute"
+    assert found["exposed_s"] == 0.0
     assert 1.0 <= found["compiler_s"] / found["bound_s"] <= 1.6
 
 
@@ -184,7 +185,7 @@ def test_what_does_not_fit_says_by_how_much(text):
     assert memory["needed"] == pytest.approx(3 * 2**37, rel=0.01)
     assert memory["usable"] < CHIPS[found.target["chip"]].memory_gb * 2**30
     assert memory["headroom"] == memory["usable"] - memory["needed"]
-    assert f"{memory['needed'] / 1e9:.4g} GB on each device" in (found.reason or "")
+    assert f"{memory['needed'] / 2**30:.4g} GiB on each device" in (found.reason or "")
 
 
 @pytest.mark.parametrize(
@@ -195,6 +196,7 @@ def test_what_does_not_fit_says_by_how_much(text):
         ("Ran out of memory in memory space hbm. Used 22.76G of 15.75G hbm. Exceeded by 7.01G.",
          (int(22.76 * 2**30), int(15.75 * 2**30))),
         ("Used 512.0M of 1.5T hbm", (512 << 20, int(1.5 * 2**40))),
+        ("Used 20M of 16M vmem", (None, None)),
         ("something else ran out", (None, None)),
     ],
 )  # fmt: skip
@@ -229,26 +231,44 @@ def test_every_nvidia_gpu_is_described_and_compiled_for_or_refused_with_a_reason
 
 
 @needs_gpu
+def test_operands_that_the_compiler_widened_are_marked():
+    assert "emulated" in facts("gpu:t4:1", "matmul", {"shape": "1024"}, "bf16")["flags"]
+    assert "emulated" not in facts("gpu:l4:1", "matmul", {"shape": "1024"}, "bf16")["flags"]
+
+
+@pytest.mark.parametrize("text", ON_BOTH)
+def test_products_compiled_as_other_arithmetic_make_no_ratio(text):
+    one = "tpu:v5e:1x1" if "tpu" in text else "gpu:h100_sxm:1"
+    params = model("decode", batch=1, length=64, num_kv_heads=4)
+    read = facts(one, "model", params, "bf16")["program"]
+    assert read["flops_vs_work"] is None
+    assert "the rest is other arithmetic" in read["unknown"][-1]
+
+
+@needs_gpu
 def test_where_a_group_lies_is_read_from_the_mesh():
     devices = compiling.describe(parse("gpu:h100_sxm:4x8"))
     mesh = make_mesh(devices, {"fsdp": 4, "model": 8})
-    assert compiling.span(mesh, ["model"]) == Span((), 8, hosts=1)
-    assert compiling.span(mesh, ["fsdp"]) == Span((), 4, hosts=4)
-    assert compiling.span(mesh, ["fsdp", "model"]) == Span((), 32, hosts=4)
+    spec = parse("gpu:h100_sxm:4x8")
+    assert compiling.span(mesh, ["model"], spec) == Span({}, 8, hosts=1)
+    assert compiling.span(mesh, ["fsdp"], spec) == Span({}, 4, hosts=4)
+    assert compiling.span(mesh, ["fsdp", "model"], spec) == Span({}, 32, hosts=4)
 
 
 @needs_tpu
 def test_an_axis_lies_along_the_torus():
-    devices = compiling.describe(parse("tpu:v5p:4x4x4"))
-    spans = {
-        axis: compiling.span(make_mesh(devices, {"fsdp": 16, "model": 4}), [axis])
-        for axis in ("fsdp", "model")
-    }
-    assert len(spans["model"].dimensions) == 1  # neighbours of one ring
-    assert len(spans["fsdp"].dimensions) == 2
-    assert not set(spans["model"].dimensions) & set(spans["fsdp"].dimensions)
-    two = compiling.describe(parse("tpu:v5e:2x2*2"))
-    assert compiling.span(make_mesh(two, {"data": 8}), ["data"]).slices == 2
+    spec = parse("tpu:v5p:4x4x4")
+    mesh = make_mesh(compiling.describe(spec), {"fsdp": 16, "model": 4})
+    spans = {axis: compiling.span(mesh, [axis], spec).links for axis in ("fsdp", "model")}
+    assert list(spans["model"].values()) == [2]  # neighbours of one ring
+    assert list(spans["fsdp"].values()) == [2, 2]
+    assert not set(spans["model"]) & set(spans["fsdp"])
+    spec = parse("tpu:v5e:4x4")  # closed only where it is 16 long
+    flat = compiling.span(make_mesh(compiling.describe(spec), {"data": 16}), ["data"], spec)
+    assert flat.links == {0: 1, 1: 1}
+    spec = parse("tpu:v5e:2x2*2")
+    two = compiling.span(make_mesh(compiling.describe(spec), {"data": 8}), ["data"], spec)
+    assert two.slices == 2
 
 
 @pytest.mark.parametrize("name", [n for n, c in CHIPS.items() if can_compile_for(c, "gpu")])

@@ -12,10 +12,10 @@ def compiled(seconds=(2e-3, 1e-3), status="ok", chips=1, name="tpu:v5e:1x1", **f
     platform, chip, topology = name.split(":")
     compiler_s, bound_s = seconds
     facts = {
-        "memory": {"needed": 4e9, "usable": 16e9},
+        "memory": {"needed": 4 * 2**30, "usable": 16 * 2**30},
         "program": {"flops_vs_work": 1.25},
-        "estimate": {"compiler_s": compiler_s, "bound_s": bound_s, "compute_s": bound_s,
-                     "memory_s": 1e-4, "network_s": 0.0, "binds": "compute"},
+        "estimate": {"compiler_s": compiler_s, "exposed_s": 0.0, "bound_s": bound_s,
+                     "compute_s": bound_s, "memory_s": 1e-4, "network_s": 0.0, "binds": "compute"},
     }  # fmt: skip
     target = {"kind": "compiled", "platform": platform, "chip": chip, "topology": topology,
               "device_kind": chip, "num_devices": chips, "num_chips": chips}  # fmt: skip
@@ -36,7 +36,7 @@ def test_an_estimate_never_looks_like_a_measurement():
     assert "measured" not in text
     assert "±" not in text
     row = next(line for line in text.splitlines() if "tpu:v5e:1x1" in line)
-    for cell in ("4.00 of 16.0 GB", "1.25x", "1.00 ms", "2.00 ms", "2.00x", "compute", "ok"):
+    for cell in ("4.00 of 16.0 GiB", "1.25x", "1.00 ms", "~2.00 ms", "2.00x", "compute", "ok"):
         assert cell in row
     assert derive.time(compiled()) is None
     assert derive.rate(compiled(), "flops") is None
@@ -49,6 +49,21 @@ def test_the_compilers_time_is_shown_before_a_bound():
     assert derive.estimate(compiled(seconds=(None, None))) is None
     assert derive.estimate(compiled(status="oom_compile")) is None
     assert derive.estimate(make()) is None
+
+
+def test_what_no_work_hides_of_the_network_is_added_to_the_compilers_time():
+    facts = {"estimate": {"compiler_s": 2e-3, "exposed_s": 5e-4, "bound_s": 1e-3}}
+    assert derive.estimate(compiled(facts=facts)) == derive.Estimate(2.5e-3, "estimate")
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 140])
+def test_a_figure_is_never_cut(width):
+    long = compiled(params={"shape": "mlp_up=16384x12288x49152"}, name="gpu:h100_sxm:1024x8")
+    console = Console(width=width, file=io.StringIO(), record=True)
+    tables.print_run([long, compiled(params={"shape": "1024"})], console)
+    text = console.export_text()
+    for whole in ("4.00 of 16.0 GiB", "1.00 ms", "~2.00 ms", "1024"):
+        assert whole in text
 
 
 def test_side_by_side_each_time_has_the_mark_of_its_origin():
@@ -73,7 +88,7 @@ def test_what_crosses_the_links_is_said_by_axis():
     assert "over unknown axes all-to-all" in line
 
 
-SEARCH = {"facts": {"searched": True}}
+SEARCH = {"facts": {"searched": "tpu:v5e:4x4 over data:*"}}
 
 
 def search(*statuses):
@@ -87,11 +102,11 @@ def search(*statuses):
 def test_the_smallest_fit_is_named_with_the_size_below():
     (line,) = compiled_findings.of_workload(search("oom_compile", "ok", "ok"))
     assert line == (
-        "Smallest v5e that fits 64 fp32: tpu:v5e:2x2, 4 chips, needs 4.00 of 16.0 GB a device; "
-        "tpu:v5e:1x1: needs 4.00 of 16.0 GB a device."
+        "Smallest v5e that fits 64 fp32: tpu:v5e:2x2, 4 chips, needs 4.00 of 16.0 GiB a device; "
+        "tpu:v5e:1x1: needs 4.00 of 16.0 GiB a device."
     )
     (line,) = compiled_findings.of_workload(search("oom_compile", "oom_compile"))
-    assert line == "64 fp32 fits no v5e up to tpu:v5e:2x2: needs 4.00 of 16.0 GB a device."
+    assert line == "64 fp32 fits no v5e up to tpu:v5e:2x2: needs 4.00 of 16.0 GiB a device."
 
 
 @pytest.mark.parametrize(

@@ -22,53 +22,58 @@ def test_without_collectives_the_links_are_idle():
 
 
 def test_a_ring_on_one_torus_dimension_uses_its_two_links():
-    found = busy([entry("all-gather", 4 * GB, 4)], {("fsdp",): Span((0,), 4)}, "v5e")
+    found = busy([entry("all-gather", 4 * GB, 4)], {("fsdp",): Span({0: 2}, 4)}, "v5e")
     assert found.seconds == pytest.approx(3 / (2 * 45))  # 3/4 of 4 GB over two links of 45 GB/s
     assert found.by_axes == {"fsdp": found.seconds}
 
 
+def test_a_line_has_one_link_where_a_ring_has_two():
+    found = busy([entry("all-gather", 4 * GB, 4)], {("fsdp",): Span({0: 1}, 4)}, "v5e")
+    assert found.seconds == pytest.approx(3 / 45)
+
+
 def test_more_dimensions_share_the_work():
-    one = busy([entry("all-gather", GB, 64)], {("fsdp",): Span((0,), 64)}, "v5p")
-    three = busy([entry("all-gather", GB, 64)], {("fsdp",): Span((0, 1, 2), 64)}, "v5p")
+    one = busy([entry("all-gather", GB, 64)], {("fsdp",): Span({0: 2}, 64)}, "v5p")
+    three = busy([entry("all-gather", GB, 64)], {("fsdp",): Span({0: 2, 1: 2, 2: 2}, 64)}, "v5p")
     assert one.seconds and three.seconds
     assert one.seconds == pytest.approx(3 * three.seconds)
 
 
 def test_axes_on_other_dimensions_run_at_the_same_time():
-    spans = {("fsdp",): Span((0,), 4), ("model",): Span((1,), 4)}
+    spans = {("fsdp",): Span({0: 2}, 4), ("model",): Span({1: 2}, 4)}
     both = [entry("all-gather", GB, 4), entry("all-gather", GB, 4, axes=("model",))]
     alone = busy(both[:1], spans, "v5e").seconds
     assert alone
     assert busy(both, spans, "v5e").seconds == alone
-    same = {axes: Span((0,), 4) for axes in spans}
+    same = {axes: Span({0: 2}, 4) for axes in spans}
     assert busy(both, same, "v5e").seconds == 2 * alone
 
 
 def test_the_cores_of_one_chip_need_no_link():
-    assert busy([entry("all-reduce", GB, 2)], {("fsdp",): Span((), 2)}, "tpu7x").seconds == 0.0
+    assert busy([entry("all-reduce", GB, 2)], {("fsdp",): Span({}, 2)}, "tpu7x").seconds == 0.0
 
 
 def test_gpus_of_one_host_use_nvlink():
-    found = busy([entry("all-reduce", 8 * GB, 8)], {("fsdp",): Span((), 8)}, "h100_sxm")
+    found = busy([entry("all-reduce", 8 * GB, 8)], {("fsdp",): Span({}, 8)}, "h100_sxm")
     assert found.links == {"NVLink": pytest.approx(14 / 450)}
 
 
 def test_between_hosts_the_gpus_of_a_host_share_what_comes_in():
-    found = busy([entry("all-gather", 16 * GB, 16)], {("fsdp",): Span((), 16, hosts=2)}, "h100_sxm")
+    found = busy([entry("all-gather", 16 * GB, 16)], {("fsdp",): Span({}, 16, hosts=2)}, "h100_sxm")
     assert found.links["network card"] == pytest.approx(8 / 8 / 50)
     assert found.links["NVLink"] == pytest.approx(14 / 450)
     assert found.seconds == pytest.approx(14 / 450)
-    apart = busy([entry("all-gather", 16 * GB, 2)], {("fsdp",): Span((), 2, hosts=2)}, "h100_sxm")
+    apart = busy([entry("all-gather", 16 * GB, 2)], {("fsdp",): Span({}, 2, hosts=2)}, "h100_sxm")
     assert apart.links == {"network card": pytest.approx(8 / 50)}
 
 
 @pytest.mark.parametrize(
     ("chip", "span", "said"),
     [
-        ("v2", Span((0,), 4), "no link bandwidth"),
-        ("v5e", Span((0,), 4, slices=2), "between slices"),
-        ("l4", Span((), 4), "no link bandwidth"),
-        ("h100_pcie", Span((), 4, hosts=4), "no network card"),
+        ("v2", Span({0: 2}, 4), "no link bandwidth"),
+        ("v5e", Span({0: 2}, 4, slices=2), "between slices"),
+        ("l4", Span({}, 4), "no link bandwidth"),
+        ("h100_pcie", Span({}, 4, hosts=4), "no network card"),
     ],
 )
 def test_what_the_chip_table_does_not_know_is_null_with_a_reason(chip, span, said):
@@ -81,4 +86,4 @@ def test_a_collective_whose_devices_are_not_known_is_null_with_its_reason():
     unknown = {"kind": "all-gather", "axes": None, "bytes": 1, "wire_bytes": 1, "reason": "why"}
     assert busy([unknown], {}, "v5e").reason == "why"
     unread = entry("all-gather", GB, 4) | {"wire_bytes": None}
-    assert busy([unread], {("fsdp",): Span((0,), 4)}, "v5e").reason
+    assert busy([unread], {("fsdp",): Span({0: 2}, 4)}, "v5e").reason

@@ -4,12 +4,15 @@ from accel_bench import roofline
 from accel_bench.network import Busy
 from accel_bench.target import parse
 
+GB = 10**9
+SIZES = {"arguments": 2 * GB, "outputs": GB, "aliased": GB, "temporaries": 5 * GB}
 IDLE = Busy(0.0, {}, {})
 TERA = 1e12
 
 
 def bound(text, precision, flops, traffic: float | None = 0.0, busy=IDLE):
-    return roofline.bound(parse(text), precision, flops, traffic, busy)
+    program = {"flops_by_type": flops, "bytes": traffic}
+    return roofline.bound(parse(text), precision, program, SIZES, busy)
 
 
 @pytest.mark.parametrize(
@@ -52,3 +55,16 @@ def test_what_is_not_known_is_null_and_said():
     found = bound("tpu:v2:2x2", "bf16", None, None, Busy(None, {}, {}, "no link bandwidth"))
     assert found["bound_s"] is found["binds"] is found["network_s"] is None
     assert [line.split(":")[0] for line in found["unknown"]] == ["compute", "memory", "network"]
+
+
+def test_what_a_gpus_cache_may_keep_is_no_bound():
+    found = bound("gpu:h100_sxm:1", "bf16", {}, 10 * GB)
+    assert found["memory_s"] == pytest.approx(10 / 3352)
+    assert found["binds"] == "memory"
+    # Arguments and results, each once, less the cache.
+    assert found["bound_s"] == pytest.approx((2 * GB - 52428800) / 3352e9)
+    small = bound("gpu:h100_sxm:1", "bf16", {"bf16": 989e9}, 1 << 20)
+    assert small["bound_s"] == small["compute_s"] == pytest.approx(1e-3)
+    # A TPU's program says itself what it moves.
+    tpu = bound("tpu:v5e:1x1", "bf16", {}, 10 * GB)
+    assert tpu["bound_s"] == tpu["memory_s"]

@@ -24,7 +24,7 @@ def analyse(text: str, axes: Mapping[str, int]) -> dict[str, Any]:
       axes: name -> size of the mesh's axes, devices numbered row by row.
 
     Returns:
-      flops, flops_by_type, products: matrix products and convolutions, 2 per multiply-add.
+      flops, flops_by_type, products: matrix products and convolutions, see `find_products`.
       bytes: traffic of main memory, an estimate.
       collectives: see `find_collectives`.
       code: see `describe_code`.

@@ -89,8 +89,8 @@ def _window(text: str, spatial: int) -> list[tuple[int, int, int, int]] | None:
     return list(zip(*columns, strict=True))
 
 
-def convolution_flops(instruction: Instruction, lhs: Shape, rhs: Shape, out: Shape) -> int | None:
-    """FLOPs of one run, 2 per multiply-add, as XLA's HloCostAnalysis counts them.
+def _convolution(instruction: Instruction, lhs: Shape, rhs: Shape, out: Shape) -> int | None:
+    """Multiply-adds of one run, as XLA's HloCostAnalysis counts them.
 
     None if an attribute is not clear.
     """
@@ -118,55 +118,65 @@ def convolution_flops(instruction: Instruction, lhs: Shape, rhs: Shape, out: Sha
             return None
         valid *= valid_positions(out.dims[o], rhs.dims[k], lhs.dims[i], stride, low, base, dilation)
     batch, feature, result = lhs.dims[plain[0]], lhs.dims[plain[1]], out.dims[plain[2]]
-    return 2 * (feature // features[0]) * result * (batch // batches[0]) * valid
+    return (feature // features[0]) * result * (batch // batches[0]) * valid
 
 
-def _library_flops(instruction: Instruction, lhs: Shape, rhs: Shape, out: Shape) -> int | None:
-    """FLOPs of one run of a library's product or convolution; None if the text does not tell."""
+def _library(instruction: Instruction, lhs: Shape, rhs: Shape, out: Shape) -> int | None:
+    """Multiply-adds of one run of a library's product; None if the text does not tell."""
     called = call_target(instruction)
     if "cudnn$conv" in called:
         # The attributes describe the forward product: input, kernel, output.
         if "BackwardInput" in called:
-            return convolution_flops(instruction, out, rhs, lhs)
+            return _convolution(instruction, out, rhs, lhs)
         if "BackwardFilter" in called:
-            return convolution_flops(instruction, lhs, out, rhs)
-        return convolution_flops(instruction, lhs, rhs, out)
+            return _convolution(instruction, lhs, out, rhs)
+        return _convolution(instruction, lhs, rhs, out)
     found = re.search(r"lhs_contracting_dimensions\W+((?:\d+\W+)+)", instruction.attributes)
+    results = math.prod(out.dims)
     if found:
         inner = _elements_along(lhs, integers(found[1]))
-        return None if inner is None else 2 * out.elements * inner
+        return None if inner is None else results * inner
     # b m k times b k n over b m n is b k^2.
-    if min(len(lhs.dims), len(rhs.dims), len(out.dims)) < 2 or not out.elements:
+    if min(len(lhs.dims), len(rhs.dims), len(out.dims)) < 2 or not results:
         return None
     batch = math.prod(rhs.dims[:-2])
-    square, rest = divmod(lhs.elements * rhs.elements, out.elements * batch or 1)
+    square, rest = divmod(math.prod((*lhs.dims, *rhs.dims)), results * batch or 1)
     inner = math.isqrt(square)
-    return None if rest or inner * inner != square else 2 * out.elements * inner
+    return None if rest or inner * inner != square else results * inner
+
+
+def _multiply_adds(instruction: Instruction, lhs: Shape, rhs: Shape, out: Shape) -> int | None:
+    """Those of one run of a product; None if the text does not tell."""
+    if instruction.opcode == "dot":
+        inner = _elements_along(lhs, integers(instruction.attribute("lhs_contracting_dims") or ""))
+        return None if inner is None else math.prod(out.dims) * inner
+    if instruction.opcode == "convolution":
+        return _convolution(instruction, lhs, rhs, out)
+    return _library(instruction, lhs, rhs, out) if instruction.opcode == "custom-call" else None
 
 
 def product_flops(computation: Computation, instruction: Instruction) -> int | None:
-    """FLOPs of one run of a product, 2 per multiply-add; None if the text does not tell."""
+    """FLOPs of one run of a product; None if the text does not tell.
+
+    2 per multiply-add; 8 of complex numbers: 4 multiplications and 4 additions.
+    """
     found = computation.operand_shapes(instruction)
     if len(found) < 2 or not found[0] or not found[1] or not instruction.shapes:
         return None
     lhs, rhs, out = found[0][0], found[1][0], instruction.shapes[0]
-    if instruction.opcode == "dot":
-        contracted = integers(instruction.attribute("lhs_contracting_dims") or "")
-        inner = _elements_along(lhs, contracted)
-        return None if inner is None else 2 * out.elements * inner
-    if instruction.opcode == "convolution":
-        return convolution_flops(instruction, lhs, rhs, out)
-    if instruction.opcode == "custom-call":
-        return _library_flops(instruction, lhs, rhs, out)
-    return None
+    if None in (lhs.elements, rhs.elements, out.elements):
+        return None
+    amount = _multiply_adds(instruction, lhs, rhs, out)
+    complexes = sum(shape.element_type in ("c64", "c128") for shape in (lhs, rhs))
+    return None if amount is None else amount * (2 << complexes)
 
 
 def find_products(all_runs: list[Run], unknown: list[str]) -> dict[str, Any]:
     """Products of one call of the program.
 
     Returns:
-      flops: 2 per multiply-add; None if those of one product, or of a kernel whose inside the text
-        does not show, cannot be told.
+      flops: as `product_flops` counts them; None if those of one product, or of a kernel whose
+        inside the text does not show, cannot be told.
       flops_by_type: operands' HLO type, as `bf16` or `bf16xf32`, -> FLOPs; None where `flops` is.
       products: opcode or custom call -> `static`, how many the text has, and `executed`, how often
         they run.

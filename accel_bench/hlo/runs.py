@@ -10,6 +10,8 @@ from typing import NamedTuple
 from accel_bench.hlo.loops import trip_count
 from accel_bench.hlo.text import Computation, Instruction, Module
 
+_BRANCHES = ("branch_computations", "true_computation", "false_computation")
+
 
 @dataclass(frozen=True)
 class Execution:
@@ -38,7 +40,13 @@ def _called(module: Module, computation: Computation) -> Iterator[tuple[str, Exe
             for name in called.get("condition", ()):
                 yield name, Execution(None if trips is None else trips + 1, reason=reason)
             continue
-        kinds = {"calls", "branch_computations", "true_computation", "false_computation"}
+        if instruction.opcode == "conditional":
+            branches = {name for kind in _BRANCHES for name in called.get(kind, ())}
+            reason = f"conditional {instruction.name}: which branch runs is not in the text"
+            for name in branches:
+                yield name, Execution(1) if len(branches) == 1 else Execution(None, reason=reason)
+            continue
+        kinds = {"calls"}
         if instruction.opcode in ("call", "async-start", "call-start"):
             kinds.add("to_apply")  # elsewhere the scalar function of a reduction or sort
         for kind in kinds & called.keys():
@@ -49,7 +57,7 @@ def _called(module: Module, computation: Computation) -> Iterator[tuple[str, Exe
 def executions(module: Module) -> dict[str, Execution]:
     """Computation -> how often it runs per call of the program; those that do not are left out.
 
-    Of a conditional each branch is counted, though only one of them runs: an upper bound.
+    Of a conditional's branches it cannot be told: the data choose which one runs.
     """
     if module.entry is None:
         return {}

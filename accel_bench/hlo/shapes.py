@@ -36,9 +36,9 @@ class Shape:
     layout: str | None = None
 
     @property
-    def elements(self) -> int:
-        """How many, without padding."""
-        return math.prod(self.dims)
+    def elements(self) -> int | None:
+        """How many, without padding; None if a size is negative, as in a text that is damaged."""
+        return None if min(self.dims, default=0) < 0 else math.prod(self.dims)
 
     @property
     def row_major(self) -> bool | None:
@@ -56,13 +56,15 @@ class Shape:
 
     @property
     def bytes(self) -> int | None:
-        """Bytes without padding; None for an element type that is not known."""
+        """Bytes without padding; None for an element type or a size that is not known."""
         if self.element_type in ("token", "opaque"):
             return 0
         if self.element_type == "pred":
             return self.elements
         known = _TYPE_BITS.fullmatch(self.element_type)
-        return -(-self.elements * int(known[1]) // 8) if known else None
+        if known is None or self.elements is None:
+            return None
+        return -(-self.elements * int(known[1]) // 8)
 
 
 def shapes(text: str) -> tuple[Shape, ...]:
@@ -78,7 +80,7 @@ def shapes(text: str) -> tuple[Shape, ...]:
 def array_bytes(arrays: tuple[Shape, ...] | None, memory_space: int | None = 0) -> int | None:
     """Bytes of the arrays in a memory space, 0 being main memory; in all of them with None.
 
-    None where one is of an unknown type, or where the arrays themselves are not known.
+    None where one is of an unknown type or size, or where the arrays themselves are not known.
     """
     if arrays is None:
         return None

@@ -14,7 +14,7 @@ from functools import cached_property
 
 from accel_bench.hlo.shapes import Shape, shapes
 
-_HEADER = re.compile(r"\s*(ENTRY )?%?([\w.$-]+)\s*(?:\(.*\)\s*->.*|\(.*\)\s*)?\{\s*$")
+_HEADER = re.compile(r"\s*(ENTRY )?%?([\w.$-]+)\s*")
 _INSTRUCTION = re.compile(
     r"\s*(ROOT )?%?([\w.$-]+) = (\(.*?\)|[a-z]\w*\[[^\]]*\](?:\{[^}]*\})?) ([a-zA-Z][\w-]*)\("
 )
@@ -49,6 +49,21 @@ def _closing(text: str, start: int) -> int:
         if not depth:
             return token.start()
     return len(text)
+
+
+def _header(line: str) -> re.Match[str] | None:
+    """`ENTRY` and the name, if a line opens a computation: `%f (p: f32[]) -> f32[] {`.
+
+    Piece by piece, as one pattern for all of it takes time that grows as the line's length squared.
+    """
+    found = _HEADER.match(line)
+    rest = line[found.end() :].rstrip() if found else ""
+    if not rest.endswith("{"):
+        return None
+    rest = rest[:-1].rstrip()
+    if rest and not (rest[0] == "(" and (rest[-1] == ")" or re.search(r"\)\s*->", rest))):
+        return None
+    return found
 
 
 @dataclass(eq=False)
@@ -208,7 +223,7 @@ def parse(text: str) -> Module:
             if entry == current.name:
                 module.entry = entry
             current = None
-        elif (header := _HEADER.match(line)) and (current is None or "->" in line):
+        elif (header := _header(line)) and (current is None or "->" in line):
             current = module.computations[header[2]] = Computation(header[2])
             entry = header[2] if header[1] else entry
         elif current and line.strip() and not line.lstrip().startswith("//"):

@@ -15,16 +15,19 @@ from accel_bench.hlo.text import Computation, Instruction, Module
 
 def _read_bytes(
     module: Module, computation: Computation, name: str, whole: int, depth: int = 32
-) -> int:
-    """Bytes that a fused computation reads of one of its values, `whole` at most."""
-    total = 0
+) -> int | None:
+    """Bytes that a fused computation reads of one of its values, `whole` at most.
+
+    None if the size of a slice is not known.
+    """
+    parts: list[int | None] = []
     for user in computation.users.get(name, []):
         first = user.operands[0] == name
         once = user.operands.count(name) == 1
         if user.opcode in ("bitcast", "get-tuple-element") and depth:
-            total += _read_bytes(module, computation, user.name, whole, depth - 1)
+            parts.append(_read_bytes(module, computation, user.name, whole, depth - 1))
         elif user.opcode in SLICES and first and once:
-            total += array_bytes(user.shapes, None) or 0
+            parts.append(array_bytes(user.shapes, None))
         elif user.opcode in ("dynamic-update-slice", "scatter") and first and once:
             pass  # in place: what lies beside the update is left alone
         elif user.opcode == "tuple":
@@ -35,12 +38,14 @@ def _read_bytes(
             for number, operand in enumerate(user.operands):
                 if operand == name and number in inner.parameters:
                     parameter = inner.parameters[number]
-                    total += _read_bytes(module, inner, parameter.name, whole, depth - 1)
+                    parts.append(_read_bytes(module, inner, parameter.name, whole, depth - 1))
                     if inner.root and _source(module, inner, inner.root.name) == (inner, parameter):
-                        total += _read_bytes(module, computation, user.name, whole, depth - 1)
+                        rest = _read_bytes(module, computation, user.name, whole, depth - 1)
+                        parts.append(rest)
         else:
             return whole
-    return min(total, whole)
+    total = sum_known(parts)
+    return None if total is None else min(total, whole)
 
 
 def _source(

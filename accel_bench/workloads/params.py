@@ -255,12 +255,13 @@ class Model:
 
     def check(self, axes: Mapping[str, int]) -> None:
         _one_of("model phase", self.phase, PHASES)
-        if isinstance(self.batch, str) and not re.fullmatch(r"[1-9]\d*/replica", self.batch):
+        if isinstance(self.batch, bool) or not re.fullmatch(
+            r"[1-9][0-9]{0,8}(/replica)?", str(self.batch)
+        ):
             raise RequestError(
-                f"model batch {self.batch!r}: write a whole number, or as in 2/replica"
+                f"model batch must be a whole number of at least 1, or as in 2/replica, got "
+                f"{self.batch!r}"
             )
-        if not isinstance(self.batch, str):
-            _positive("model batch", self.batch)
         _positive("model length", self.length)
         _only_axes("model", axes, ("data", "fsdp", "model", "seq"))
         _divisible("model", self.config, self.sequences(axes), self.length, axes)

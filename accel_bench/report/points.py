@@ -1,0 +1,106 @@
+"""What the plots are made of: each record with its figures and the words that say what it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from accel_bench import derive
+from accel_bench.compare import value_text
+from accel_bench.comparison import Cell, Comparison, Source
+from accel_bench.record import Record
+from accel_bench.report.style import ORIGINS
+
+# More sources than this cannot be told apart in a plot.
+MAX_SOURCES = 24
+# Records of one source that pair with nothing and are plotted all the same.
+_MAX_ALONE = 2000
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class Point:
+    """A record of a source.
+
+    Attributes:
+      source: the source's number.
+      letter: the source's letter.
+      cell: the record with what is derived from it.
+    """
+
+    source: int
+    letter: str
+    cell: Cell
+
+    @property
+    def record(self) -> Record:
+        return self.cell.record
+
+    @property
+    def case(self) -> str:
+        """Workload, parameters, precision and library."""
+        record = self.record
+        library = "" if record.implementation == "xla" else record.implementation
+        words = (record.workload, derive.label(record), derive.precision_shown(record), library)
+        return " ".join(filter(None, words))
+
+    def text(self, *more: str) -> str:
+        """Lines that say what it is: source and case, value with its mark, origin, flags."""
+        flags = derive.flags(self.record)
+        lines = [f"{self.letter}: {self.case}", value_text(self.cell), ORIGINS[self.cell.origin]]
+        return "\n".join([*lines, *more, *([f"flags: {', '.join(flags)}"] if flags else [])])
+
+
+def collect(found: Comparison) -> list[Point]:
+    """Every record of the sources that are plotted, those that pair with nothing among them."""
+    points: list[Point] = []
+    for number, source in enumerate(found.sources[:MAX_SOURCES]):
+        cells = [cell for row in found.rows if (cell := row.cells[number])]
+        paired = {id(cell.record) for cell in cells}
+        alone = [record for record in source.records if id(record) not in paired]
+        cells += [_cell(record) for record in alone[:_MAX_ALONE]]
+        points += [Point(number, source.letter, cell) for cell in cells]
+    return points
+
+
+def _cell(record: Record) -> Cell:
+    step, estimate = derive.time(record), derive.estimate(record)
+    if step is not None:
+        return Cell(record, "measured", step, derive.headline(record), None)
+    if estimate is None:
+        return Cell(record, "", None, None, None)
+    seconds = derive.Median(estimate.seconds, estimate.seconds, estimate.seconds)
+    return Cell(record, estimate.kind, seconds, derive.estimated_rate(record), None)
+
+
+def flops_rate(cell: Cell) -> float | None:
+    """FLOP/s over all of a record's devices, measured or as the estimated time has it."""
+    flops = (cell.record.facts.get("work") or {}).get("flops")
+    return flops / cell.seconds.value if flops and cell.seconds else None
+
+
+def grouped(points: Sequence[Point], *fields: str) -> Iterator[tuple[tuple, list[Point]]]:
+    """Points by source, origin and these fields of the record, each group by itself."""
+    groups: dict[tuple, list[Point]] = {}
+    for point in points:
+        more = tuple(getattr(point.record, field) for field in fields)
+        groups.setdefault((point.source, point.cell.origin, *more), []).append(point)
+    yield from groups.items()
+
+
+def thin(items: Sequence[_T], limit: int) -> list[_T]:
+    """At most so many of them, evenly spread, the first and the last among them."""
+    if len(items) <= limit:
+        return list(items)
+    step = (len(items) - 1) / (limit - 1)
+    return [items[round(number * step)] for number in range(limit)]
+
+
+def source_names(found: Comparison) -> list[str]:
+    """`A measured`, `B compiled for tpu:v5e:1x1` for legends."""
+    return [f"{s.letter} {_kind(s)}" for s in found.sources]
+
+
+def _kind(source: Source) -> str:
+    return f"for {source.target}" if source.target else f"on {source.device}"
