@@ -182,7 +182,9 @@ def peak_flops(chip: Chip, precision: str) -> tuple[float, str] | None:
     None where the chip has no published peak for the unit. `fp32_default` means the unit that the
     back end takes by default: bf16 on TPUs, TF32 on GPUs that have it.
     """
-    entry = PRECISIONS[precision]
+    entry = PRECISIONS.get(precision)
+    if entry is None:  # a later version's
+        return None
     unit = entry.unit
     if precision == "fp32_default":
         unit = "bf16" if chip.platform == "tpu" else ("tf32" if "tf32" in chip.peaks else "fp32")

@@ -324,6 +324,11 @@ def _field_difference(alone: Sequence[Record], others: Sequence[Record]) -> str:
     return ", ".join(shown[:3]) + more
 
 
+def _said(value: Any) -> str:
+    """A setting as it was, or that it was not there or empty."""
+    return "unset" if value is None else str(value) or "empty"
+
+
 def environment_differences(one: Source, other: Source) -> Iterator[str]:
     """Versions and settings in which two runs differ: they may be what a ratio is of."""
     first, second = one.records[0].env, other.records[0].env
@@ -331,7 +336,7 @@ def environment_differences(one: Source, other: Source) -> Iterator[str]:
         held, now = first.get(group) or {}, second.get(group) or {}
         names = [name for name in {**held, **now} if held.get(name) != now.get(name)]
         if names:
-            found = ", ".join(f"{n} {held.get(n)} / {now.get(n)}" for n in names)
+            found = ", ".join(f"{n} {_said(held.get(n))} / {_said(now.get(n))}" for n in names)
             yield f"{group} differ: {found}"
     if first.get("isolation") != second.get("isolation"):
         yield "one ran in its caller's process, with that process's settings"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -35,14 +36,19 @@ def median(samples: Sequence[float], confidence: float = 0.95) -> Median:
     """
     if not len(samples):
         raise ValueError("no samples")
-    ordered = np.sort(np.asarray(samples, np.float64))
+    ordered = sorted(samples)  # of a handful of numbers several times as fast as an array's sort
     count = len(ordered)
-    # Largest rank such that P(fewer than rank samples lie below the median) <= (1 - confidence)/2.
+    rank = _rank(count, confidence)
+    low, high = ordered[max(rank - 1, 0)], ordered[min(count - rank, count - 1)]
+    middle = (ordered[(count - 1) // 2] + ordered[count // 2]) / 2
+    return Median(float(middle), float(low), float(high))
+
+
+@functools.cache
+def _rank(count: int, confidence: float) -> int:
+    """Largest rank such that P(fewer samples than that lie below the median) is small enough."""
     ranks = np.arange(count // 2 + 1)
-    rank = int(np.sum(special.bdtr(ranks, count, 0.5) <= (1 - confidence) / 2))
-    low = ordered[max(rank - 1, 0)]
-    high = ordered[min(count - rank, count - 1)]
-    return Median(float(np.median(ordered)), float(low), float(high))
+    return int(np.sum(special.bdtr(ranks, count, 0.5) <= (1 - confidence) / 2))
 
 
 def drift(samples: Sequence[float]) -> float:

@@ -9,6 +9,7 @@ does each stage in a new process: the best time of the repeats, and the largest 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import random
 import resource
@@ -22,7 +23,9 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from accel_bench import record
+from rich.console import Console
+
+from accel_bench import compare, record
 
 # Platform, device as its driver names it, chip, what its fp32 matmul is faster by.
 MACHINES = (
@@ -123,6 +126,34 @@ def write(path: Path, count: int) -> None:
             file.write(json.dumps(plain) + "\n")
 
 
+def write_pair(path: Path, count: int) -> list[Path]:
+    """Writes two runs of one experiment, of half as many cases each, every case another one."""
+    halves = [path.with_name("one.jsonl"), path.with_name("other.jsonl")]
+    for number, half in enumerate(halves):
+        with half.open("w") as file:
+            for case, plain in enumerate(plain_records(count // 2)):
+                name = {"matmul": "shape", "memory": "op"}[plain["workload"]]
+                plain["params"][name] = f"n{case}={plain['params'][name]}"
+                plain |= {"config_hash": "0" * 12, "run_id": f"{number:012x}"}
+                file.write(json.dumps(plain) + "\n")
+    return halves
+
+
+def table(path: Path) -> int:
+    """Reads both runs, pairs them and prints the tables."""
+    console = Console(file=io.StringIO(), width=200)
+    found = compare.compare([path.with_name("one.jsonl"), path.with_name("other.jsonl")], console)
+    return 2 * len(found.rows)
+
+
+def report(path: Path) -> int:
+    """The same, and writes the report."""
+    console = Console(file=io.StringIO(), width=200)
+    outputs = compare.Outputs(html=path.with_name("report.html"))
+    halves = [path.with_name("one.jsonl"), path.with_name("other.jsonl")]
+    return 2 * len(compare.compare(halves, console, outputs=outputs).rows)
+
+
 def start(path: Path) -> int:
     """Nothing: what a process costs that has only imported what it needs."""
     del path
@@ -137,7 +168,9 @@ def read(path: Path) -> int:
 
 
 # What is done with the file, one after the other; each in a process of its own.
-STAGES: dict[str, Callable[[Path], int]] = {"start": start, "read": read}
+STAGES: dict[str, Callable[[Path], int]] = {
+    "start": start, "read": read, "table": table, "report": report
+}  # fmt: skip
 
 
 def do(stage: str, path: Path) -> None:
@@ -161,6 +194,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / record.FILE_NAME
         write(path, options.records)
+        write_pair(path, options.records)
         size = path.stat().st_size
         print(f"{options.records} records, {size / 1e6:.0f} MB, {size / options.records:.0f} each")
         for stage in STAGES:

@@ -157,3 +157,43 @@ def test_a_loop_without_a_known_end_makes_figures_unknown():
     assert found["bytes"] is None
     assert found["products"] == {"dot": {"static": 1, "executed": None}}
     assert any("compares no counter" in sentence for sentence in found["unknown"])
+
+
+@pytest.mark.parametrize("kind", [jnp.complex64, jnp.complex128])
+def test_a_complex_multiply_add_is_four_products_and_four_sums(kind):
+    with jax.enable_x64():
+        x, y = jnp.ones((8, 4), kind), jnp.ones((4, 16), kind)
+        found = facts(text_of(lambda x, y: x @ y, x, y))
+    assert found["flops"] == 8 * 8 * 4 * 16
+
+
+def test_a_branch_makes_the_figures_unknown_that_it_adds_to():
+    """Of these two branches one has a product; both move bytes, and no device talks to another."""
+
+    def fn(x):
+        y = x @ x
+        return jax.lax.cond(x.sum() > 0, jnp.sin, jnp.tanh, y)
+
+    def product(x):
+        return jax.lax.cond(x.sum() > 0, lambda a: a @ a, jnp.tanh, x)
+
+    reason = "which branch runs is not in the text"
+    for function, flops in ((fn, 2 * 64**3), (product, None)):
+        found = facts(text_of(function, jnp.ones((64, 64))))
+        assert (found["flops"], found["bytes"], found["collectives"]) == (flops, None, [])
+        said = {sentence.partition(":")[0] for sentence in found["unknown"] if reason in sentence}
+        assert said >= {"bytes"} and ("flops" in said) == (flops is None)
+
+
+@pytest.mark.parametrize(
+    "root",
+    [
+        "f32[-4,6] dot(%a, %b), lhs_contracting_dims={1}",
+        "f32[4,-6] convolution(%a, %b), dim_labels=bf_io->bf",
+        'f32[-4,-6] custom-call(%a, %b), custom_call_target="__cublas$gemm"',
+    ],
+)
+def test_a_negative_size_gives_no_figure(root):
+    body = f"  %a = f32[4,5] parameter(0)\n  %b = f32[5,6] parameter(1)\n  ROOT %c = {root}"
+    found = facts(program(body))
+    assert (found["flops"], found["bytes"]) == (None, None)

@@ -1,4 +1,5 @@
 import math
+import time
 
 import numpy as np
 import pytest
@@ -83,6 +84,8 @@ def test_orders_as_compilers_write_them(text, expected):
         ("token[]", 0),
         ("f8e8m0fnu[7]", 7),
         ("novel[7]", None),
+        ("f32[2,-3]", None),
+        ("pred[-2,-3]", None),
     ],
 )
 def test_bytes_of_a_shape(text, size):
@@ -146,3 +149,28 @@ def test_a_text_that_ends_early_has_no_entry(nested):
     module = parse(nested[: nested.rindex("}")])
     assert module.entry is None
     assert module.problems[-1].startswith("the text ends inside main")
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ("%f.1 (p: (f32[2]{0}, s32[])) -> (f32[2], s32[]) {", "f.1"),
+        ("ENTRY main (p: f32[]) -> f32[]{ ", "main"),
+        ("f {", "f"),
+        ("f (p: f32[]) {", "f"),
+        ("f (p: f32[]) -> f32[] { // }", None),
+        ("f p: f32[] -> f32[] {", None),
+        ("f (p: f32[] -> f32[] {", None),
+        ("{", None),
+    ],
+)
+def test_lines_that_open_a_computation(line, name):
+    assert list(parse(line + "\n  %x = f32[] negate(%y)\n}").computations) == [name or ""]
+
+
+@pytest.mark.parametrize("end", ["", "{", " x"])
+def test_a_hostile_line_takes_no_longer_than_its_length_asks(end):
+    """Time that grew as the length squared would be minutes here."""
+    started = time.perf_counter()
+    parse("f (" + ") -> " * 100_000 + end)
+    assert time.perf_counter() - started < 5

@@ -78,3 +78,9 @@ def test_a_streaming_kernel_moves_what_it_must():
     x = jnp.ones((1 << 20,))
     found = facts(text_of(lambda x, y: x + 2 * y, x, x))
     assert found["bytes"] == 3 * x.nbytes
+
+
+def test_a_slice_of_negative_size_in_a_fusion_gives_no_figure():
+    odd = SLICES.replace("f32[1,1,1024]{2,1,0} dynamic-slice", "f32[1,-1,1024] dynamic-slice")
+    root = "  ROOT %r = f32[1,1024]{1,0} fusion(%p, %i), kind=kLoop, calls=%cut"
+    assert facts(program(INPUTS + root, odd))["bytes"] is None

@@ -198,7 +198,7 @@ def _before_first_trip(
             return None
         if value.element is None:
             return value.added
-        index, added, span = value
+        index, added, span = value.element, value.added, value.span
     callers = module.callers.get(computation.name, [])
     if len(callers) != 1 or depth == 0:
         return None
@@ -236,14 +236,12 @@ class _Reading(NamedTuple):
 
     Attributes:
       trips: None, with a `reason`, if it does not tell them.
-      wraps: whether the counter leaves its type, so that it wraps around.
-      unsigned: whether the condition compares unsigned numbers.
+      doubtful: whether the compiler's own count is not to be believed either.
     """
 
     trips: int | None
     reason: str = ""
-    wraps: bool = False
-    unsigned: bool = False
+    doubtful: bool = False
 
 
 def _read_trips(module: Module, computation: Computation, loop: Instruction) -> _Reading:
@@ -255,8 +253,8 @@ def _read_trips(module: Module, computation: Computation, loop: Instruction) -> 
     notes: list[str] = []
     test = _evaluate(module, condition, condition.root.name, None, notes)
     if not isinstance(test, Comparison):
-        return _Reading(None, next(iter(notes), "its condition compares no counter with a number"))
-    wraps = False
+        reason = next(iter(notes), "its condition compares no counter with a number")
+        return _Reading(None, reason, bool(notes))
     for counter, limit, direction in (
         (test.left, test.right, test.direction),
         (test.right, test.left, test.direction.translate(str.maketrans("LG", "GL"))),
@@ -284,13 +282,10 @@ def _read_trips(module: Module, computation: Computation, loop: Instruction) -> 
             value in after.span and value + counter.added in counter.span for value in values
         ):
             return _Reading(trips)
-        wraps = True
-    unsigned = test.left.span.start == 0
-    if wraps:
         reason = "its counter leaves the range of its type before it meets the limit"
-    else:
-        reason = next(iter(notes), "its counter's start, step or limit cannot be told")
-    return _Reading(None, reason, wraps or bool(notes), unsigned)
+        return _Reading(None, reason, doubtful=True)
+    reason = next(iter(notes), "its counter's start, step or limit cannot be told")
+    return _Reading(None, reason, bool(notes) or test.left.span.start == 0)
 
 
 def trip_count(
@@ -311,7 +306,7 @@ def trip_count(
             return read.trips, None
         if read.trips is not None:
             reason = f"the compiler counts {known[1]} trips, its counter makes {read.trips}"
-        elif not read.wraps and not read.unsigned:
+        elif not read.doubtful:
             return int(known[1]), None
     elif read.trips is not None:
         return read.trips, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import functools
 import gzip
 import hashlib
@@ -63,18 +64,16 @@ def _plots(found: Comparison) -> dict[str, list[Figure]]:
         name: [figure for make in makers if (figure := make(found, placed))]
         for name, makers in _PLOTS.items()
     }
+    notes = []
     if left_out > 0:
-        note = f"The last {left_out} sources are in the tables and not in the plots."
-        made = {
-            name: [_with_note(figure, note) for figure in figures] for name, figures in made.items()
-        }
-    return made
-
-
-def _with_note(figure: Figure, note: str) -> Figure:
-    import dataclasses
-
-    return dataclasses.replace(figure, notes=[*figure.notes, note])
+        notes.append(f"The last {left_out} sources are in the tables and not in the plots.")
+    if any(len(source.records) > points.MAX_OF_WORKLOAD for source in found.sources):
+        most = f"{points.MAX_OF_WORKLOAD:,}"
+        notes.append(f"Of each source at most {most} records of a workload, evenly spread.")
+    return {
+        name: [dataclasses.replace(figure, notes=[*figure.notes, *notes]) for figure in figures]
+        for name, figures in made.items()
+    }
 
 
 def _html(figures: Sequence[Figure]) -> str:

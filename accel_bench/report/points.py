@@ -14,6 +14,8 @@ from accel_bench.report.style import ORIGINS
 
 # More sources than this cannot be told apart in a plot.
 MAX_SOURCES = 24
+# Records of one source and workload that take part in plots, evenly spread over what there is.
+MAX_OF_WORKLOAD = 2000
 # Records of one source that pair with nothing and are plotted all the same.
 _MAX_ALONE = 2000
 _T = TypeVar("_T")
@@ -60,7 +62,14 @@ def collect(found: Comparison) -> list[Point]:
         paired = {id(cell.record) for cell in cells}
         alone = [record for record in source.records if id(record) not in paired]
         cells += [_cell(record) for record in alone[:_MAX_ALONE]]
-        points += [Point(number, source.letter, cell) for cell in cells]
+        by_workload: dict[str, list[Cell]] = {}
+        for cell in cells:
+            by_workload.setdefault(cell.record.workload, []).append(cell)
+        points += [
+            Point(number, source.letter, cell)
+            for group in by_workload.values()
+            for cell in thin(group, MAX_OF_WORKLOAD)
+        ]
     return points
 
 

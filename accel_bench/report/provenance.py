@@ -56,9 +56,11 @@ def _plain(env: Mapping[str, Any]) -> str:
 def _environments(found: Comparison) -> list[Environment]:
     """Each environment once."""
     by_text: dict[str, Environment] = {}
+    texts: dict[int, str] = {}  # records of one run share their environment's object
     for source in found.sources:
         for record in source.records:
-            text = _plain(record.env)
+            text = texts.get(id(record.env)) or _plain(record.env)
+            texts[id(record.env)] = text
             if text not in by_text:
                 by_text[text] = Environment(len(by_text) + 1, record.env)
             by_text[text].records.setdefault(source.letter, []).append(record)
