@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from accel_bench import compilers
@@ -55,8 +56,13 @@ def _source_hash() -> str:
     return digest.hexdigest()
 
 
-def key(job: Job) -> str:
-    """Equal for jobs that end in the same program, and for no others."""
+def key(job: Job, environ: Mapping[str, str]) -> str:
+    """Equal for jobs that end in the same program, and for no others.
+
+    Args:
+      job: what is compiled.
+      environ: settings that the worker is given beside the user's.
+    """
     assert job.target
     compiler = compilers.find(job.target)
     parts = [
@@ -66,16 +72,16 @@ def key(job: Job) -> str:
         dict(compiler.versions),
         {name: compilers.version(name) for name in _PACKAGES},
         platform.python_version(),
-        compilers.settings(),
+        {**compilers.settings(), **environ},
         _source_hash(),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:32]
 
 
-def load(place: Path, job: Job) -> Record | None:
+def load(place: Path, job: Job, environ: Mapping[str, str]) -> Record | None:
     """The kept record of a job; None where there is none that can be believed."""
     try:
-        record = from_dict(json.loads((place / f"{key(job)}.json").read_text()))
+        record = from_dict(json.loads((place / f"{key(job, environ)}.json").read_text()))
     except (OSError, ValueError, RecursionError):
         return None
     if record.status not in _KEPT or record_key(record) != job_key(job):
@@ -85,7 +91,7 @@ def load(place: Path, job: Job) -> Record | None:
     return dataclasses.replace(record, compile_s=None, facts={**record.facts, "cache": cache})
 
 
-def save(place: Path, job: Job, record: Record) -> None:
+def save(place: Path, job: Job, environ: Mapping[str, str], record: Record) -> None:
     """Keeps a record that is worth it. A cache that cannot be written is no reason to fail."""
     if record.status not in _KEPT:
         return
@@ -95,7 +101,7 @@ def save(place: Path, job: Job, record: Record) -> None:
             try:
                 file.write(to_line(record))
                 file.flush()
-                os.replace(file.name, place / f"{key(job)}.json")
+                os.replace(file.name, place / f"{key(job, environ)}.json")
             except OSError:
                 os.unlink(file.name)
                 raise

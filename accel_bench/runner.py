@@ -14,7 +14,7 @@ from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
 from accel_bench.executors import Executor, InProcess
 from accel_bench.jobs import job_key, record_key
-from accel_bench.plan import Job, Plan
+from accel_bench.plan import Job, Plan, worker_environ
 from accel_bench.progress import Progress, Silent
 from accel_bench.record import FAILURES, Record
 from accel_bench.supervisor import Reply
@@ -129,15 +129,16 @@ class _Work:
         if job.refusal:
             status, reason = job.refusal
             return self._record(job, Reply(status, reason, {}, None, env.capture()))
+        environ = worker_environ(self._plan, job)
         # A kept record has no program to leave behind.
         cache = None if self._plan.config.dump_hlo else self._cache
-        kept = compile_cache.load(cache, job) if cache else None
+        kept = compile_cache.load(cache, job, environ) if cache else None
         if kept:
             ours = {"run_id": self._run_id, "config_hash": configs.config_hash(self._plan.config)}
             return dataclasses.replace(kept, **ours)
         record = self._run(job, self._workers)
         if self._cache:
-            compile_cache.save(self._cache, job, record)
+            compile_cache.save(self._cache, job, environ, record)
         return record
 
     def close(self) -> None:
