@@ -2,12 +2,14 @@
 
 A case is slower where its median time grew by more than the threshold and a Mann-Whitney U test of
 its samples says that this is no chance. The samples of one run share what that run met (clock,
-neighbours, pages), so that two runs of the same code differ by more than a test of samples expects:
-the threshold is what keeps that from being called a regression.
+neighbours, pages), so that two runs of the same code differ by more than a test of samples expects.
+How much more, the other cases tell: what they got faster by, which no slowdown explains, is what
+chance moves on this machine, and a case must have got slower by more than nearly all of that.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +24,10 @@ MIN_SAMPLES = 9
 # Of the hypothesis that neither run's samples tend to be larger.
 SIGNIFICANCE = 0.001
 DEFAULT_THRESHOLD = 5.0
+# Of so many cases the changes the other way tell what chance moves. Their largest tenth is left to
+# real changes, so that chance calls one case in twenty slower.
+MIN_CASES = 20
+_NEARLY_ALL = 0.9
 # Rows that do not say how fast the work is.
 _UNCLEAR = frozenset({"noisy", "few-samples", "nonlinear", "drift"})
 
@@ -63,7 +69,33 @@ def verdicts(baseline: Source, new: Source, threshold: float = DEFAULT_THRESHOLD
       threshold: per cent of the median time; smaller changes are none.
     """
     now = {pair_key(record): record for record in new.records}
-    return [_verdict(old, now.get(pair_key(old)), threshold) for old in baseline.records]
+    said = [_verdict(old, now.get(pair_key(old)), threshold) for old in baseline.records]
+    floors = {"slower": noise(said, -1), "faster": noise(said, 1)}
+    return [
+        _against_noise(verdict, floors[verdict.kind]) if verdict.kind in floors else verdict
+        for verdict in said
+    ]
+
+
+def noise(said: Sequence[Verdict], sign: int) -> float:
+    """What nearly all changes of one sign stay below; 0 where there are too few cases to tell.
+
+    Args:
+      said: verdicts on all cases.
+      sign: 1 of what got slower, -1 of what got faster.
+    """
+    tested = [v.change for v in said if v.change is not None and v.p is not None]
+    moved = sorted(sign * change for change in tested if sign * change > 0)
+    if len(tested) < MIN_CASES or not moved:
+        return 0.0
+    return moved[int(_NEARLY_ALL * (len(moved) - 1))]
+
+
+def _against_noise(verdict: Verdict, floor: float) -> Verdict:
+    if verdict.change is None or abs(verdict.change) > floor:
+        return verdict
+    reason = f"other cases moved by up to {100 * floor:.2g} % the other way"
+    return dataclasses.replace(verdict, kind="unclear", reason=reason)
 
 
 def _verdict(old: Record, new: Record | None, threshold: float) -> Verdict:

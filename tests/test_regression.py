@@ -44,6 +44,29 @@ def test_a_run_against_itself_raises_few_alarms(tmp_path):
     assert kinds(base, again, threshold=0.0).count("slower") <= 0.05 * 200
 
 
+def test_what_chance_moves_between_the_runs_is_no_slowdown(tmp_path):
+    """As on a machine with neighbours: each case of each run is shifted as a whole."""
+    shifts = np.random.default_rng(7).normal(1.0, 0.06, (2, 200))
+    paths = []
+    for number, name in enumerate("ab"):
+        records = [
+            make(params={"shape": str(64 + n)}, samples_s=samples((number, n), shifts[number, n]))
+            for n in range(200)
+        ]
+        paths.append(write(tmp_path / name, records))
+    found = kinds(*paths)
+    assert found.count("slower") <= 0.05 * 200
+    assert "unclear" in found
+    # A slowdown far beyond that is still found, and does not hide itself.
+    slow = [
+        make(params={"shape": str(64 + n)}, samples_s=samples((1, n), shifts[1, n] * (1 + n % 2)))
+        for n in range(200)
+    ]
+    worse = kinds(paths[0], write(tmp_path / "c", slow))
+    assert worse[1::2].count("slower") == 100
+    assert worse[::2].count("slower") <= 10
+
+
 def test_the_effect_is_the_share_of_pairs_in_which_the_new_one_is_slower(tmp_path):
     one = write(tmp_path / "a", [make(samples_s=[1.0] * 10)])
     other = write(tmp_path / "b", [make(samples_s=[2.0] * 10)])
