@@ -24,10 +24,10 @@ MIN_SAMPLES = 9
 # Of the hypothesis that neither run's samples tend to be larger.
 SIGNIFICANCE = 0.001
 DEFAULT_THRESHOLD = 5.0
-# Of so many cases the changes the other way tell what chance moves. Their largest tenth is left to
-# real changes, so that chance calls one case in twenty slower.
+# Of so many cases the changes the other way tell what chance moves; their largest fiftieth is left
+# to real changes.
 MIN_CASES = 20
-_NEARLY_ALL = 0.9
+_NEARLY_ALL = 0.98
 # Rows that do not say how fast the work is.
 _UNCLEAR = frozenset({"noisy", "few-samples", "nonlinear", "drift"})
 
