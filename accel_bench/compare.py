@@ -24,6 +24,7 @@ from accel_bench.tables import literal, make_console
 
 # A terminal is no place for more; files have them all.
 MAX_ROWS = 200
+MAX_PROGRAMS = 20
 _LEGEND = (
     "times as fast as {reference}; ~1: the intervals overlap; ?: they are wide; *: the fastest "
     "measured; ~ before a value: the compiler's estimate, <= or >=: a bound, nothing was run"
@@ -216,17 +217,27 @@ def _note(cell: Cell | None) -> str:
 
 def _program_differences(found: Comparison) -> Iterator[str]:
     """How the other targets' programs differ from those of the first that was compiled for."""
+    pairs = list(_program_pairs(found))
+    for title, lines in pairs[:MAX_PROGRAMS]:
+        yield title
+        yield from (f"  {line}" for line in lines or ["no difference that was looked for"])
+    if len(pairs) > MAX_PROGRAMS:
+        yield (
+            f"and {len(pairs) - MAX_PROGRAMS} more pairs of programs: runs for fewer targets or "
+            "cases (--targets, --config.compile_cases) show theirs"
+        )
+
+
+def _program_pairs(found: Comparison) -> Iterator[tuple[str, list[str]]]:
+    """What each pair is, and in what its programs differ."""
     compiled = [number for number, source in enumerate(found.sources) if source.target]
     for row in found.rows:
         cells = [(found.sources[n].letter, row.cells[n]) for n in compiled]
         read = [(letter, c.record) for letter, c in cells if c and c.record.facts.get("code")]
         for letter, other in read[1:]:
             first, one = read[0]
-            lines = differences(one, other, (first, letter)) or [
-                "no difference that was looked for"
-            ]
-            yield f"{row.label} {row.precision}, programs {first} and {letter}:"
-            yield from (f"  {line}" for line in lines)
+            title = f"{row.label} {row.precision}, programs {first} and {letter}:"
+            yield title, differences(one, other, (first, letter))
 
 
 def check_baseline(
