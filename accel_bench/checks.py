@@ -101,7 +101,9 @@ def cache_resident(target: Mapping[str, Any], facts: Mapping[str, Any]) -> bool:
     working_set = facts.get("working_set")
     if working_set is None:
         return False
-    return working_set < 4 * cache_bytes(target) * target["num_devices"]
+    # Virtual devices of a CPU share its caches.
+    caches = 1 if target.get("virtual") else target["num_devices"]
+    return working_set < 4 * cache_bytes(target) * caches
 
 
 def cache_bytes(target: Mapping[str, Any]) -> int:

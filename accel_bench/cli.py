@@ -134,6 +134,7 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         "list": _list,
     }
     _mend_streams()
+    status = 0
     try:
         if command not in commands:
             raise unknown("command", command, COMMANDS)
@@ -145,12 +146,13 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         return 2
     except KeyboardInterrupt:
         place = values.workdir or "the folder named above"
-        print(f"main.py: interrupted; --resume --workdir={place} carries on", file=sys.stderr)
+        more = f"; --resume --workdir={place} carries on" if command == "run" else ""
+        _say(f"interrupted{more}")
         return 130
     except OSError as error:  # of standard output: a record's and a workdir's have their own
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         if isinstance(error, BrokenPipeError):  # the reader has seen enough
-            return 0
+            return status
         print(f"main.py: cannot write the output: {error.strerror}", file=sys.stderr)
         return 1
 
@@ -204,9 +206,14 @@ def _compare(rest: Sequence[str], values: flags.FlagValues) -> int:
     from accel_bench.compare import Outputs, check_baseline, compare
 
     paths = [Path(path) for path in rest]
-    if values.baseline:
-        return check_baseline(Path(values.baseline), paths, values.threshold)
     files = {name: values[name].value for name in ("html", "csv", "markdown", "json")}
+    if values.baseline:
+        beside = [name for name in (*files, "reference") if values[name].value]
+        if beside:
+            raise RequestError(
+                f"--baseline prints verdicts; for --{beside[0]} run compare without --baseline too"
+            )
+        return check_baseline(Path(values.baseline), paths, values.threshold)
     outputs = Outputs(**{name: Path(file) for name, file in files.items() if file})
     compare(paths, reference=values.reference, outputs=outputs)
     return 0

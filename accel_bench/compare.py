@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +18,7 @@ from rich.text import Text
 
 from accel_bench import comparison, derive, regression, units
 from accel_bench.cases import XLA
-from accel_bench.comparison import Cell, Comparison, Row
+from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.errors import RequestError
 from accel_bench.program_diff import differences
 from accel_bench.regression import Verdict
@@ -24,8 +26,8 @@ from accel_bench.tables import literal, make_console
 
 # A terminal is no place for more; files have them all.
 MAX_ROWS = 200
-MAX_PROGRAMS = 20
-_LEGEND = (
+MAX_PROGRAMS = 8
+LEGEND = (
     "times as fast as {reference}; ~1: the intervals overlap; ?: they are wide; *: the fastest "
     "measured; ~ before a value: the compiler's estimate, <= or >=: a bound, nothing was run"
 )
@@ -98,7 +100,7 @@ def show(found: Comparison, console: Console) -> None:
                 console.print(literal(f"  {line}", "yellow"), soft_wrap=True)
         for problem in source.problems:
             console.print(literal(f"  {problem}", "yellow"), soft_wrap=True)
-    console.print(literal(_LEGEND.format(reference=reference.letter), "dim"))
+    console.print(literal(LEGEND.format(reference=reference.letter), "dim"))
     for name in dict.fromkeys(row.workload for row in found.rows):
         rows = [row for row in found.rows if row.workload == name]
         console.print(_fitting(name, rows[:MAX_ROWS], found, console))
@@ -163,7 +165,7 @@ def _table(name: str, rows: Sequence[Row], found: Comparison) -> Table:
         cells = [row.label + library, row.precision]
         cells += [value_text(cell) for cell in row.cells]
         cells += [ratio_text(row.cells[number]) for number in others]
-        cells.append(_notes(letters, row))
+        cells.append(notes(letters, row))
         table.add_row(*(literal(cell) for cell in cells))
     return table
 
@@ -197,9 +199,10 @@ def ratio_text(cell: Cell | None) -> str:
     return f"{'' if cell.origin == 'measured' else '~'}{units.digits(cell.ratio)}x"
 
 
-def _notes(letters: Sequence[str], row: Row) -> str:
-    notes = zip(letters, (_note(cell) for cell in row.cells), strict=True)
-    return "; ".join(f"{letter}: {note}" for letter, note in notes if note)
+def notes(letters: Sequence[str], row: Row) -> str:
+    """Each source's flags, or why it has no value."""
+    said = zip(letters, (_note(cell) for cell in row.cells), strict=True)
+    return "; ".join(f"{letter}: {note}" for letter, note in said if note)
 
 
 def _note(cell: Cell | None) -> str:
@@ -236,7 +239,7 @@ def _program_pairs(found: Comparison) -> Iterator[tuple[str, list[str]]]:
         read = [(letter, c.record) for letter, c in cells if c and c.record.facts.get("code")]
         for letter, other in read[1:]:
             first, one = read[0]
-            title = f"{row.label} {row.precision}, programs {first} and {letter}:"
+            title = f"{row.label} {row.precision}".strip() + f", programs {first} and {letter}:"
             yield title, differences(one, other, (first, letter))
 
 
@@ -249,7 +252,9 @@ def check_baseline(
       RequestError: not exactly one run to check, or one of another experiment.
     """
     if len(paths) != 1:
-        raise RequestError("compare --baseline=DIR takes one run: python main.py compare NEW")
+        raise RequestError(
+            "compare --baseline=DIR takes one run: python main.py compare --baseline=DIR NEW"
+        )
     if not 0 <= threshold < float("inf"):
         raise RequestError(f"--threshold={threshold}: a number of per cent, 0 or above")
     found = comparison.compare([baseline, *paths])
@@ -257,8 +262,18 @@ def check_baseline(
     if set(sources) != {baseline, *paths}:
         raise RequestError("--baseline compares measurements; one of the two has none")
     old, new = sources[baseline], sources[paths[0]]
+    comparison.require_same_experiment(old, new)
     said = regression.verdicts(old, new, threshold)
-    console = console or make_console()
+    try:
+        _show_verdicts(old, new, said, threshold, console or make_console())
+    except BrokenPipeError:  # the reader has seen enough; the verdict stands
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return int(any(verdict.is_regression for verdict in said))
+
+
+def _show_verdicts(
+    old: Source, new: Source, said: Sequence[Verdict], threshold: float, console: Console
+) -> None:
     console.print(literal(f"baseline {old.name}  ({old.path})\nnew      {new.name}  ({new.path})"))
     for line in comparison.environment_differences(old, new):
         console.print(literal(f"  {line}", "yellow"), soft_wrap=True)
@@ -273,7 +288,6 @@ def check_baseline(
         ),
         soft_wrap=True,
     )
-    return int(any(verdict.is_regression for verdict in said))
 
 
 def _verdict_table(said: Sequence[Verdict]) -> Table:

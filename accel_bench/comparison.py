@@ -165,8 +165,9 @@ def _read(path: Path) -> Iterator[Source]:
     """A path's measurements, and what it compiled for each target."""
     found = workdir.read_records(path)
     if not found.records:
+        why = f" ({found.problems[0]})" if found.problems else ""
         raise RequestError(
-            f"no records in {path}: give the workdir of a run that has finished cases"
+            f"no records in {path}{why}: give the workdir of a run that has finished cases"
         )
     groups: dict[str, dict[tuple, Record]] = {}
     meshes: dict[str, set[str]] = {}
@@ -302,6 +303,25 @@ def _config_difference(one: Source, other: Source) -> str:
         configs.experiment(one.config), configs.experiment(other.config)
     )
     return "; ".join(found[:3]) or "config_hash differs"
+
+
+def require_same_experiment(one: Source, other: Source) -> None:
+    """Raises `RequestError` unless two sources are of one experiment on one mesh."""
+    if not {r.config_hash for r in one.records} & {r.config_hash for r in other.records}:
+        raise RequestError(
+            f"nothing to compare: {other.path} is another experiment than {one.path} "
+            f"({_config_difference(one, other)})"
+        )
+    meshes = [{mesh.text(r.mesh) for r in source.records} for source in (one, other)]
+    if meshes[0] != meshes[1]:
+        raise RequestError(
+            f"nothing to compare: {one.path} ran on {_devices(meshes[0])} and {other.path} on "
+            f"{_devices(meshes[1])}"
+        )
+
+
+def _devices(meshes: set[str]) -> str:
+    return " and ".join(sorted(f"mesh {text}" if text else "one device" for text in meshes))
 
 
 def _field_difference(alone: Sequence[Record], others: Sequence[Record]) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from accel_bench import compare_findings, mesh
-from accel_bench.compare import ratio_text, value_text
+from accel_bench.compare import LEGEND, notes, ratio_text, value_text
 from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.derive import flags
 from accel_bench.errors import RequestError
@@ -81,7 +81,10 @@ def csv_text(found: Comparison) -> str:
 
 def _harmless(value: Any) -> Any:
     """Text that no spreadsheet takes for a formula."""
-    return f"'{value}" if isinstance(value, str) and value[:1] in ("=", "+", "-", "@") else value
+    if not isinstance(value, str):
+        return value
+    plain = "".join(c if c.isprintable() else " " for c in value)
+    return f"'{plain}" if plain.lstrip()[:1] in ("=", "+", "-", "@") else plain
 
 
 def json_text(found: Comparison) -> str:
@@ -110,20 +113,23 @@ def markdown_text(found: Comparison) -> str:
     """A table for each workload, the sources as columns, and the findings under them."""
     reference = found.sources[found.reference].letter
     lines = [f"- {_cell(source.name)}" for source in found.sources]
+    lines += ["", _cell(LEGEND.format(reference=reference))]
     for workload in dict.fromkeys(row.workload for row in found.rows):
         header = ["case", "precision"]
-        for source in found.sources:
-            header.append(source.letter)
-            if source.letter != reference:
-                header.append(f"{source.letter} / {reference}")
+        rows = [row for row in found.rows if row.workload == workload]
+        compared = [
+            any(map(ratio_text, cells)) for cells in zip(*(r.cells for r in rows), strict=True)
+        ]
+        for source, has_ratio in zip(found.sources, compared, strict=True):
+            header += [source.letter, *([f"{source.letter} / {reference}"] if has_ratio else [])]
+        header.append("note")
         lines += ["", f"### {_cell(workload)}", "", _line(header), _line(["---"] * len(header))]
-        for row in (r for r in found.rows if r.workload == workload):
+        for row in rows:
             library = "" if row.implementation == "xla" else f" {row.implementation}"
             cells = [row.label + library, row.precision]
-            for source, cell in zip(found.sources, row.cells, strict=True):
-                cells.append(value_text(cell))
-                if source.letter != reference:
-                    cells.append(ratio_text(cell))
+            for cell, has_ratio in zip(row.cells, compared, strict=True):
+                cells += [value_text(cell), *([ratio_text(cell)] if has_ratio else [])]
+            cells.append(notes([source.letter for source in found.sources], row))
             lines.append(_line(cells))
     said = [*(f.text for f in compare_findings.of_comparison(found)), *found.unpaired]
     lines += ["", *(f"- {_cell(text)}" for text in said)]
@@ -139,23 +145,35 @@ def _cell(text: str) -> str:
     plain = "".join(c if c.isprintable() else " " for c in text)
     for mark in "\\`*_[]|#~":
         plain = plain.replace(mark, f"\\{mark}")
-    return plain.replace("<", "&lt;").replace(">", "&gt;")
+    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def write(path: Path, text: str) -> None:
-    """Writes a file whole or not at all.
+    """Writes a file whole or not at all; a pipe or device is written to as it is.
 
     Raises:
       RequestError: it cannot be written.
     """
+    # A record may hold half a surrogate pair, which no encoding has.
+    data = text.encode("utf-8", "backslashreplace")
     try:
-        with tempfile.NamedTemporaryFile(
-            "w", dir=path.parent, delete=False, encoding="utf-8"
-        ) as file:
-            file.write(text)
+        if path.exists() and not path.is_file():
+            path.write_bytes(data)
+        else:
+            _replace(path.resolve(), data)  # not the link, but what it points to
+    except OSError as error:
+        raise RequestError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    file = tempfile.NamedTemporaryFile(dir=path.parent, delete=False)  # noqa: SIM115
+    try:
+        with file:
+            file.write(data)
         umask = os.umask(0)
         os.umask(umask)
         os.chmod(file.name, 0o666 & ~umask)  # as an ordinary new file
         os.replace(file.name, path)
-    except OSError as error:
-        raise RequestError(f"cannot write {path}: {error.strerror or error}") from error
+    except BaseException:
+        os.unlink(file.name)
+        raise

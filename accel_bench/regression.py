@@ -17,7 +17,7 @@ from scipy import stats
 
 from accel_bench import derive
 from accel_bench.comparison import Source, pair_key
-from accel_bench.record import FAILURES, Record
+from accel_bench.record import Record
 
 # A Mann-Whitney test of fewer samples says little.
 MIN_SAMPLES = 9
@@ -94,7 +94,7 @@ def noise(said: Sequence[Verdict], sign: int) -> float:
 def _against_noise(verdict: Verdict, floor: float) -> Verdict:
     if verdict.change is None or abs(verdict.change) > floor:
         return verdict
-    reason = f"other cases moved by up to {100 * floor:.2g} % the other way"
+    reason = f"nearly all cases that moved the other way did so by up to {100 * floor:.2g} %"
     return dataclasses.replace(verdict, kind="unclear", reason=reason)
 
 
@@ -104,11 +104,11 @@ def _verdict(old: Record, new: Record | None, threshold: float) -> Verdict:
         label += f" {old.implementation}"
     if new is None:
         return Verdict(label, "missing", reason="the new run has no such case")
-    if old.status == "ok" and new.status in FAILURES:
+    if old.status == "ok" and new.status != "ok":
         return Verdict(label, "broken", reason=f"now {new.status}: {new.reason}")
-    if old.status in FAILURES and new.status == "ok":
+    if old.status != "ok" and new.status == "ok":
         return Verdict(label, "mended", reason=f"was {old.status}: {old.reason}")
-    if old.status != "ok" or new.status != "ok":
+    if old.status != "ok":
         return Verdict(label, "same", reason=f"{old.status} before, {new.status} now")
     before, now = derive.time(old), derive.time(new)
     if before is None or now is None:

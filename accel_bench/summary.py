@@ -73,7 +73,9 @@ def _told(records: Sequence[Record]) -> Iterator[str]:
 
 def _estimates(compiled: Sequence[Record]) -> str:
     """How what was compiled fits, and what binds it."""
-    fitting = [r for r in compiled if (r.facts.get("memory") or {}).get("fits")]
+    known = [
+        fits for r in compiled if (fits := (r.facts.get("memory") or {}).get("fits")) is not None
+    ]
     binds: dict[str, int] = {}
     for record in compiled:
         what = (record.facts.get("estimate") or {}).get("binds")
@@ -83,6 +85,6 @@ def _estimates(compiled: Sequence[Record]) -> str:
     least = [s for r in compiled if (s := (r.facts.get("estimate") or {}).get("bound_s"))]
     span = f", at least {units.seconds(min(least))} to {units.seconds(max(least))} a step"
     return (
-        f"Compiled, not run: {len(fitting)} of {len(compiled)} fit; bound {bound or 'unknown'}"
+        f"Compiled, not run: {sum(known)} of {len(known)} fit; bound {bound or 'unknown'}"
         f"{span if least else ''}."
     )

@@ -82,7 +82,8 @@ def test_the_effect_is_the_share_of_pairs_in_which_the_new_one_is_slower(tmp_pat
     [
         ({}, {"status": "oom", "reason": "too big", "samples_s": []}, "broken"),
         ({"status": "oom", "reason": "too big", "samples_s": []}, {}, "mended"),
-        ({"status": "skipped", "reason": "no", "samples_s": []}, {}, "same"),
+        ({"status": "skipped", "reason": "no", "samples_s": []}, {}, "mended"),
+        ({}, {"status": "skipped", "reason": "no", "samples_s": []}, "broken"),
         ({"samples_s": [1.0] * 8}, {"samples_s": [9.0] * 8}, "unclear"),
         ({"samples_s": [1.0] * 9}, {"samples_s": [9.0] * 9}, "slower"),
         (
@@ -124,3 +125,6 @@ def test_the_exit_status_is_a_verdict_for_ci(tmp_path):
     other = run(tmp_path / "d", 2, config_hash="another")
     with pytest.raises(RequestError, match="nothing to compare"):
         checked(base, [other], 5.0)
+    meshed = run(tmp_path / "e", 2, mesh={"data": 4})
+    with pytest.raises(RequestError, match="on one device and .* on mesh data:4"):
+        checked(base, [meshed], 5.0)

@@ -466,9 +466,12 @@ def test_hostile_strings_show_as_they_are_and_run_nothing(opened):
 def test_two_thousand_rows_open(opened, capsys):
     began = time.monotonic()
     browser = opened("many")
-    rows = browser.execute_script("return document.querySelector('table.sortable').rows.length")
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    count = "return document.querySelector('table.sortable').rows.length"
+    # On a busy machine the page may still be read when the browser first answers.
+    WebDriverWait(browser, 20).until(lambda page: page.execute_script(count) == 2001)
     took = time.monotonic() - began
-    assert rows == 2001
     with capsys.disabled():
         print(f"\n2,000 rows opened in {took:.2f} s")
 
