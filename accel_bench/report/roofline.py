@@ -16,7 +16,8 @@ _CAPTION = (
     "faster. A line is the roof of a source and precision: sloped where memory bandwidth limits, "
     "flat where arithmetic does. The further below its roof a point is, the more is left. Filled: "
     "measured; hollow: the compiler's estimate, not run; triangle: a bound, not run, at most so "
-    "fast, which lies above the roof where a GPU's cache may hold the data. Rates are per chip; of a CPU, per machine; of int8, whole-number operations."
+    "fast, which lies above the roof where a GPU's cache may hold the data. Rates are per chip; of "
+    "a CPU, per machine; of int8, whole-number operations."
 )
 
 
