@@ -159,9 +159,9 @@ def _network(found: Comparison) -> Iterator[Finding]:
     for row in found.rows:
         for letter, cell in _cells(found, row):
             figures = _estimate(cell)
-            if figures.get("binds") != "network":
+            if figures.get("binds") != "network" or not figures.get("network_s"):
                 continue
-            axes = figures.get("axes_s") or {}
+            axes = {name: s for name, s in (figures.get("axes_s") or {}).items() if s}
             most = max(axes, key=lambda name: axes[name], default=None)
             where = f", most over {most} ({units.seconds(axes[most])})" if most else ""
             yield Finding(

@@ -38,8 +38,9 @@ def _products(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[
 
 
 def _shares(by_type: Mapping[str, float] | None) -> dict[str, str]:
-    total = sum((by_type or {}).values())
-    return {name: units.percent(n / total) for name, n in (by_type or {}).items() if total and n}
+    known = {name: n for name, n in (by_type or {}).items() if n}
+    total = sum(known.values())
+    return {name: units.percent(n / total) for name, n in known.items()}
 
 
 def _listed(items: Mapping[str, Any]) -> str:
@@ -48,7 +49,7 @@ def _listed(items: Mapping[str, Any]) -> str:
 
 def _counts(facts: Mapping, group: str) -> dict[str, str]:
     entries = (facts.get("code") or {}).get(group) or {}
-    return {name: f"{entry['executed'] or 0:g} x" for name, entry in entries.items()}
+    return {name: f"{entry.get('executed') or 0:g} x" for name, entry in entries.items()}
 
 
 def _kernels(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[str]:
@@ -78,7 +79,7 @@ def _fusions(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[s
 
 def _total(facts: Mapping, group: str) -> float:
     entries = (facts.get("code") or {}).get(group) or {}
-    return sum(entry["executed"] or 0 for entry in entries.values())
+    return sum(entry.get("executed") or 0 for entry in entries.values())
 
 
 def _moves(one: Mapping, other: Mapping, names: tuple[str, str]) -> Iterator[str]:
@@ -130,7 +131,7 @@ def _sent(facts: Mapping) -> dict[tuple[str, str, str], tuple[float, float]]:
     found: dict[tuple[str, str, str], tuple[float, float]] = {}
     for entry in facts.get("collectives") or ():
         axes = "+".join(entry["axes"]) if entry["axes"] else "unknown axes"
-        key = (entry["kind"], axes, entry["dtype"])
+        key = (entry["kind"], axes, str(entry.get("dtype")))
         calls, size = found.get(key, (0.0, 0.0))
         found[key] = (calls + (entry["calls"] or 0.0), size + (entry["bytes"] or 0.0))
     return found
