@@ -210,7 +210,7 @@ def pair(sources: Sequence[Source], reference: int = 0) -> Comparison:
         if sum(record is not None for record in records) < 2:
             continue
         cells = [
-            _cell(record, best) if record else None
+            make_cell(record, best) if record else None
             for record, best in zip(records, ceilings, strict=True)
         ]
         shared[key] = _row([_against(cells[reference], cell) for cell in cells])
@@ -231,7 +231,8 @@ def _row(cells: list[Cell | None]) -> Row:
     )
 
 
-def _cell(record: Record, best: Mapping[str, derive.Ceilings]) -> Cell:
+def make_cell(record: Record, best: Mapping[str, derive.Ceilings]) -> Cell:
+    """A record with what is derived from it alone, and from what its machine showed at best."""
     step = derive.time(record)
     if step is not None:
         share = derive.fraction_of_peak(record, best)

@@ -24,7 +24,7 @@ def _collectives(records: Sequence[Record]) -> Iterator[str]:
     for record in records:
         by_axes: dict[str, dict[str, list[float]]] = {}
         for entry in record.facts.get("collectives") or ():
-            axes = "+".join(entry["axes"]) if entry["axes"] else "unknown axes"
+            axes = derive.axes_name(entry)
             found = by_axes.setdefault(axes, {}).setdefault(entry["kind"], [0.0, 0.0])
             found[0] += entry["bytes"] or 0.0
             found[1] += entry["calls"] or 0.0

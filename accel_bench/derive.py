@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accel_bench import chips, precision, stats
 from accel_bench.cases import XLA, describe
@@ -93,6 +94,11 @@ def target_name(record: Record) -> str:
         return ""
     target = record.target
     return f"{target.get('platform')}:{target.get('chip')}:{target.get('topology')}"
+
+
+def axes_name(collective: Mapping[str, Any]) -> str:
+    """The mesh axes of an entry of `facts.collectives`: `fsdp+model`."""
+    return "+".join(collective["axes"]) if collective["axes"] else "unknown axes"
 
 
 def estimate(record: Record) -> Estimate | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from accel_bench import units
+from accel_bench import derive, units
 from accel_bench.record import Record
 
 
@@ -130,7 +130,7 @@ def _sent(facts: Mapping) -> dict[tuple[str, str, str], tuple[float, float]]:
     """(kind, axes, element type) -> calls and bytes a step, overlapped or not."""
     found: dict[tuple[str, str, str], tuple[float, float]] = {}
     for entry in facts.get("collectives") or ():
-        axes = "+".join(entry["axes"]) if entry["axes"] else "unknown axes"
+        axes = derive.axes_name(entry)
         key = (entry["kind"], axes, str(entry.get("dtype")))
         calls, size = found.get(key, (0.0, 0.0))
         found[key] = (calls + (entry["calls"] or 0.0), size + (entry["bytes"] or 0.0))

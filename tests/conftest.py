@@ -20,6 +20,15 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 ROOT = Path(__file__).resolve().parent.parent
 
 
+def assert_refused(done: subprocess.CompletedProcess, message: str, folder: Path) -> None:
+    """A wrong request is one line on standard error, exit status 2, and nothing written."""
+    assert done.returncode == 2
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert message in line
+    assert list(folder.iterdir()) == []
+
+
 @pytest.fixture
 def main_py(tmp_path):
     """Runs `python main.py ...` in an empty directory; returns the finished process."""

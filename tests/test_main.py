@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, assert_refused
 
 from accel_bench import record
 
@@ -95,12 +95,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_wrong_request_is_one_line_and_nothing_is_written(main_py, tmp_path, arguments, message):
-    done = main_py(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert message in line
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(main_py(*arguments), message, tmp_path)
 
 
 def test_a_workdir_with_records_is_not_written_to_unasked(main_py, tmp_path):

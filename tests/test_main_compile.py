@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, assert_refused
 from test_compile import needs_gpu, needs_tpu
 from test_main import children, rows
 
@@ -40,12 +40,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[message for _, message in WRONG])
 def test_a_wrong_request_is_one_line_and_nothing_is_written(main_py, tmp_path, arguments, message):
-    done = main_py(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    (line,) = done.stderr.splitlines()
-    assert message in line
-    assert list(tmp_path.iterdir()) == []
+    assert_refused(main_py(*arguments), message, tmp_path)
 
 
 @needs_tpu

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from accel_bench import derive
 from accel_bench.compare import value_text
-from accel_bench.comparison import Cell, Comparison, Source
+from accel_bench.comparison import Cell, Comparison, Source, make_cell
 from accel_bench.record import Record
 from accel_bench.report.style import ORIGINS
 
@@ -61,7 +62,7 @@ def collect(found: Comparison) -> list[Point]:
         cells = [cell for row in found.rows if (cell := row.cells[number])]
         paired = {id(cell.record) for cell in cells}
         alone = [record for record in source.records if id(record) not in paired]
-        cells += [_cell(record) for record in alone[:_MAX_ALONE]]
+        cells += [_alone(record) for record in alone[:_MAX_ALONE]]
         by_workload: dict[str, list[Cell]] = {}
         for cell in cells:
             by_workload.setdefault(cell.record.workload, []).append(cell)
@@ -73,14 +74,9 @@ def collect(found: Comparison) -> list[Point]:
     return points
 
 
-def _cell(record: Record) -> Cell:
-    step, estimate = derive.time(record), derive.estimate(record)
-    if step is not None:
-        return Cell(record, "measured", step, derive.headline(record), None)
-    if estimate is None:
-        return Cell(record, "", None, None, None)
-    seconds = derive.Median(estimate.seconds, estimate.seconds, estimate.seconds)
-    return Cell(record, estimate.kind, seconds, derive.estimated_rate(record), None)
+def _alone(record: Record) -> Cell:
+    """A record that pairs with nothing: what its machine showed at best is not looked up."""
+    return dataclasses.replace(make_cell(record, {}), fraction=None)
 
 
 def flops_rate(cell: Cell) -> float | None:
