@@ -41,8 +41,14 @@ def _unembed_flops(config: ModelConfig, tokens: int) -> int:
     return 2 * m * k * n
 
 
-def forward_flops(config: ModelConfig, batch: int, length: int, causal: bool = False) -> int:
-    """B T (2 N + 4 L H Q T): logits of every position.
+def forward_flops(
+    config: ModelConfig,
+    batch: int,
+    length: int,
+    causal: bool = False,
+    predicted: int | None = None,
+) -> int:
+    """B T (2 N + 4 L H Q T): logits of every position, or of the last `predicted` alone.
 
     With `causal` the attention term is halved: the pairs a causal mask lets through, and what an
     implementation that skips the others computes. Without, the full square is counted.
@@ -51,22 +57,29 @@ def forward_flops(config: ModelConfig, batch: int, length: int, causal: bool = F
     attention = config.num_layers * batch * _attention_flops(config, length, length)
     if causal:
         attention //= 2
-    weights = config.num_layers * _layer_flops(config, tokens) + _unembed_flops(config, tokens)
-    return weights + attention
+    unembedded = batch * (length if predicted is None else predicted)
+    weights = config.num_layers * _layer_flops(config, tokens)
+    return weights + _unembed_flops(config, unembedded) + attention
 
 
-def train_flops(config: ModelConfig, batch: int, length: int, causal: bool = False) -> int:
+def train_flops(
+    config: ModelConfig,
+    batch: int,
+    length: int,
+    causal: bool = False,
+    predicted: int | None = None,
+) -> int:
     """B T (6 N + 12 L H Q T): a step's forward pass, and twice that for its backward pass.
 
     PaLM, arXiv 2204.02311, appendix B. Recomputation (remat) never counts, nor the optimizer.
+    With `predicted` only so many positions of a sequence are unembedded.
     """
-    return 3 * forward_flops(config, batch, length, causal)
+    return 3 * forward_flops(config, batch, length, causal, predicted)
 
 
 def prefill_flops(config: ModelConfig, batch: int, length: int, causal: bool = False) -> int:
     """As the forward pass over a prompt, but only its last position is unembedded."""
-    skipped = batch * (length - 1)
-    return forward_flops(config, batch, length, causal) - _unembed_flops(config, skipped)
+    return forward_flops(config, batch, length, causal, predicted=1)
 
 
 def decode_flops(config: ModelConfig, batch: int, cache_length: int) -> int:

@@ -9,6 +9,7 @@ static:
 """
 
 import functools
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ from models.sizes import ModelConfig
 from models.transformer import CACHE_AXES, Cache, Transformer
 
 Params = dict[str, Any]
+LearningRate = float | jax.Array | Callable[[Any], Any]  # or an optax schedule, of the step's count
 
 
 class TrainState(NamedTuple):
@@ -37,7 +39,7 @@ LEARNING_RATE = 3e-4
 ADAM_B1 = 0.9
 
 
-def optimizer(learning_rate: float = LEARNING_RATE) -> optax.GradientTransformation:
+def optimizer(learning_rate: float | jax.Array = LEARNING_RATE) -> optax.GradientTransformation:
     """AdamW with GPT-3's constants (arXiv 2005.14165, appendix B); its state has no rate in it."""
     return optax.adamw(learning_rate, b1=ADAM_B1, b2=0.95, eps=1e-8, weight_decay=0.1)
 
@@ -124,23 +126,59 @@ def create_train_state(config: ModelConfig, seed: int, mesh: Mesh | None = None)
 
 
 def forward(
-    config: ModelConfig, params: Params, tokens_BT: jax.Array, *, mesh: Mesh | None = None
+    config: ModelConfig,
+    params: Params,
+    tokens_BT: jax.Array,
+    *,
+    mesh: Mesh | None = None,
+    predicted: int | None = None,
 ) -> jax.Array:
-    """Logits (B, T, V), fp32."""
-    return bind(config, params, mesh)(tokens_BT)
+    """Logits (B, T, V), fp32; or (B, P, V) of the last P = `predicted` positions alone.
+
+    Raises:
+      ValueError: if there are not so many positions.
+    """
+    model = bind(config, params, mesh)
+    if predicted is None:
+        return model(tokens_BT)
+    if not 1 <= predicted <= tokens_BT.shape[1]:
+        raise ValueError(f"predicted={predicted} is not within 1 and length={tokens_BT.shape[1]}")
+    x_BTD, _ = model._layers(model._embed(tokens_BT))
+    return model._unembed(x_BTD[:, -predicted:])
 
 
 def loss_fn(
-    config: ModelConfig, params: Params, tokens: jax.Array, *, mesh: Mesh | None = None
+    config: ModelConfig,
+    params: Params,
+    tokens: jax.Array,
+    *,
+    mesh: Mesh | None = None,
+    predicted: int | None = None,
 ) -> jax.Array:
-    """Mean cross-entropy, in nats, of each next token; tokens are (B, T+1), T are predicted."""
-    logits_BTV = forward(config, params, tokens[:, :-1], mesh=mesh)
-    target_BT = tokens[:, 1:]
+    """Mean cross-entropy, in nats, of each next token; tokens are (B, T+1), T are predicted.
+
+    With `predicted` only so many of the T count, the last ones, as where a sequence ends in the
+    class that it belongs to; the logits of the others are not computed.
+    """
+    logits_BTV = forward(config, params, tokens[:, :-1], mesh=mesh, predicted=predicted)
+    target_BT = tokens[:, 1:] if predicted is None else tokens[:, -predicted:]
     # The target's logit by comparison, not by look-up: it needs no exchange of logits when the
     # vocabulary is divided over devices, and its gradient is no scatter.
     is_target_BTV = target_BT[..., None] == jnp.arange(config.vocab_size)
     target_logit_BT = jnp.sum(jnp.where(is_target_BTV, logits_BTV, 0.0), axis=-1)
     return jnp.mean(jax.nn.logsumexp(logits_BTV, axis=-1) - target_logit_BT)
+
+
+def apply_gradients(state: TrainState, grads: Params, learning_rate: LearningRate) -> TrainState:
+    """One step of AdamW; gradients of another dtype are rounded to that of their parameters.
+
+    A schedule is asked here, not by the optimizer, whose state would then hold one more count.
+    """
+    rate = learning_rate(state.step) if callable(learning_rate) else learning_rate
+    grads = jax.tree.map(lambda grad, param: grad.astype(param.dtype), grads, state.params)
+    updates, opt_state = optimizer(rate).update(grads, state.opt_state, state.params)
+    params: Any = optax.apply_updates(state.params, updates)
+    return TrainState(state.step + 1, params, opt_state)
 
 
 def train_step(
@@ -149,17 +187,19 @@ def train_step(
     tokens: jax.Array,
     *,
     mesh: Mesh | None = None,
-    learning_rate: float = LEARNING_RATE,
+    learning_rate: LearningRate = LEARNING_RATE,
+    predicted: int | None = None,
 ) -> tuple[TrainState, dict[str, jax.Array]]:
     """One step of AdamW on tokens (B, T+1). Returns the new state and {'loss': fp32 scalar}.
 
-    The new state has the structure, dtypes and shardings of the old one, which may be donated.
-    The loss is that of the parameters before the update.
+    The new state has the structure, dtypes and shardings of the old one, which may be donated,
+    whether the learning rate is a number, a traced scalar or an optax schedule. The loss is that of
+    the parameters before the update, over the tokens that `loss_fn` counts.
     """
-    loss, grads = jax.value_and_grad(partial(loss_fn, config, mesh=mesh))(state.params, tokens)
-    updates, opt_state = optimizer(learning_rate).update(grads, state.opt_state, state.params)
-    params = optax.apply_updates(state.params, updates)
-    new_state = TrainState(state.step + 1, params, opt_state)
+    loss, grads = jax.value_and_grad(partial(loss_fn, config, mesh=mesh, predicted=predicted))(
+        state.params, tokens
+    )
+    new_state = apply_gradients(state, grads, learning_rate)
     if mesh is not None:
         new_state = jax.lax.with_sharding_constraint(new_state, state_shardings(config, mesh))
     return new_state, {"loss": loss}
