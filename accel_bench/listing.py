@@ -68,19 +68,21 @@ def show_chips(names: Sequence[str] = ()) -> None:
     shown = {name: chips.lookup(name) for name in names} or chips.CHIPS
     columns = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     table = _table(
-        "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; - where none is published",
-        "chip", *columns, "GiB", "GB/s", "link GB/s", "network GB/s", "GHz", "W", "jax devices",
+        "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; "
+        "GB/s of links and network in one direction; - where none is published",
+        "chip", *columns, "GiB", "GB/s", "links GB/s", "network GB/s", "GHz", "W", "jax devices",
         "year", "largest target", "source",
     )  # fmt: skip
     for name, chip in shown.items():
-        link = f"{chip.link_gbs:g} x {chip.links}" if chip.link_gbs else "-"
+        many = f"{chip.links} x " if (chip.links or 1) > 1 else ""
+        link = f"{chip.link_name} {many}{chip.link_gbs:g}" if chip.link_gbs else "-"
         table.add_row(
             name,
             *(_number(chip.peaks.get(unit)) for unit in columns),
             _number(chip.memory_gb),
             _number(chip.bandwidth_gbs),
             link,
-            _number(chip.nic_gbs),
+            _number(chip.nic_gbs or chip.dcn_gbs),
             _number(chip.clock_ghz),
             _number(chip.watts),
             str(chip.devices_per_chip),

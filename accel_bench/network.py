@@ -2,8 +2,9 @@
 
 From what each device must send (`accel_bench.hlo.collectives`) and the chip table's links. A bound:
 no latency, every link full, both directions used, collectives over different links at the same
-time. Links are counted apart: a torus dimension of a TPU slice, the NVLinks or the PCIe slot
-inside a GPU host, the network cards between hosts. The bound is the busiest one's time.
+time. Links are counted apart: a torus dimension of a TPU slice, the data center's network between
+slices, the NVLinks or the PCIe slot inside a GPU host, the network cards between hosts. The bound
+is the busiest one's time.
 """
 
 from __future__ import annotations
@@ -78,25 +79,37 @@ def busy(
 
 
 def _tpu(entry: Mapping[str, Any], span: Span, chip: Chip) -> dict[str, float] | str:
-    """A group that lies along several torus dimensions can use the links of all of them."""
+    """A group that lies along several torus dimensions can use the links of all of them.
+
+    The two cores of one chip share its memory and need no link.
+    """
+    inside = span.size // span.slices
+    loads = {}
+    if span.links:
+        if not chip.link_gbs:
+            return "the chip table has no link bandwidth for this generation"
+        share = _sent(entry, inside) if span.slices > 1 else entry["wire_bytes"]
+        seconds = share / (sum(span.links.values()) * chip.link_gbs * 1e9)
+        loads = {f"torus dimension {d}": seconds for d in span.links}
     if span.slices > 1:
-        return "the bandwidth between slices is not in the chip table"
-    if not span.links:
-        return {}  # the two cores of one chip share its memory
-    if not chip.link_gbs:
-        return "the chip table has no link bandwidth for this generation"
-    seconds = entry["wire_bytes"] / (sum(span.links.values()) * chip.link_gbs * 1e9)
-    return {f"torus dimension {d}": seconds for d in span.links}
+        if not chip.dcn_gbs:
+            return "the chip table has no bandwidth between slices for this generation"
+        # A slice's chips share what must come in from the others; a permutation along the axis may
+        # take only one pair of neighbours across.
+        shared = _shared(entry) or entry["kind"] == "collective-permute"
+        crossing = _sent(entry, span.slices) / (inside if shared else 1)
+        loads["data center network"] = crossing * chip.devices_per_chip / (chip.dcn_gbs * 1e9)
+    return loads
 
 
 def _gpu(entry: Mapping[str, Any], span: Span, chip: Chip) -> dict[str, float] | str:
     inside = span.size // span.hosts
     loads = {}
     if inside > 1:
-        if not chip.link_gbs:
+        if not chip.link_gbs or not chip.link_name:
             return "the chip table has no link bandwidth for GPUs of this kind in one host"
         share = _sent(entry, inside) if span.hosts > 1 else entry["wire_bytes"]
-        loads["NVLink"] = share / (chip.link_gbs * 1e9)
+        loads[chip.link_name] = share / (chip.link_gbs * 1e9)
     if span.hosts > 1:
         if not chip.nic_gbs:
             return "the chip table has no network card for hosts of this GPU"

@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from accel_bench import chips
+from accel_bench import chips, listing
 from accel_bench.chips import CHIPS
 from accel_bench.errors import RequestError
 from accel_bench.execute import measured_target
@@ -21,6 +21,24 @@ def test_every_figure_is_plausible_and_has_a_source(name):
     letters = re.findall(r"\b[A-Z]\b", chip.source)
     assert letters
     assert set(letters) <= set(chips.SOURCES)
+
+
+@pytest.mark.parametrize("name", CHIPS)
+def test_every_link_has_a_name_and_a_number(name):
+    chip = CHIPS[name]
+    assert chip.link_gbs and chip.link_name and chip.links
+    assert chip.links == (2 * len(chip.largest) if chip.platform == "tpu" else 1)
+    assert "link" in chip.source or "slot" in chip.source
+    assert (chip.link_name == "ICI") == (chip.platform == "tpu")
+    assert not (chip.nic_gbs and chip.dcn_gbs)
+
+
+def test_the_list_names_the_links_and_where_they_were_read(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "400")
+    listing.show_chips(["l4", "v5e", "h100_sxm"])
+    shown = capsys.readouterr().out
+    for text in ("PCIe slot 31.5", "ICI 4 x 45", "NVLink 450", "slot P", "link B", "3.125"):
+        assert text in shown
 
 
 def test_a_narrower_unit_is_never_slower():

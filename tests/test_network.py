@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 
 from accel_bench import network
@@ -67,17 +69,66 @@ def test_between_hosts_the_gpus_of_a_host_share_what_comes_in():
     assert apart.links == {"network card": pytest.approx(8 / 50)}
 
 
+@pytest.mark.parametrize("name", CHIPS)
+def test_an_all_reduce_takes_what_the_link_of_each_chip_allows(name):
+    chip = CHIPS[name]
+    assert chip.link_gbs and chip.link_name
+    ring = Span({0: 2} if chip.platform == "tpu" else {}, 4)
+    found = busy([entry("all-reduce", GB, 4)], {("fsdp",): ring}, name)
+    link = "torus dimension 0" if chip.platform == "tpu" else chip.link_name
+    links = 2 if chip.platform == "tpu" else 1
+    assert found.links == {link: pytest.approx(1.5 / (links * chip.link_gbs))}
+
+
+def test_between_hosts_of_pcie_cards_the_network_card_must_be_known():
+    spans, work = {("fsdp",): Span({}, 8, hosts=2)}, [entry("all-reduce", 4 * GB, 8)]
+    assert "no network card" in (busy(work, spans, "h100_pcie").reason or "")
+    with_card = dataclasses.replace(CHIPS["h100_pcie"], nic_gbs=25)
+    found = network.busy(work, spans, with_card)
+    assert found.links == {
+        "PCIe slot": pytest.approx(6 / 63),  # 2 x 3/4 of 4 GB among the four of a host
+        "network card": pytest.approx(4 / 4 / 25),  # 2 x 1/2 of 4 GB, shared by the four
+    }
+
+
+def test_between_slices_the_chips_of_a_slice_share_what_comes_in():
+    two = {("fsdp",): Span({0: 2}, 32, slices=2)}
+    found = busy([entry("all-reduce", 16 * GB, 32)], two, "v5e")
+    assert found.links == {
+        "torus dimension 0": pytest.approx(30 / (2 * 45)),  # 2 x 15/16 of 16 GB in a slice
+        "data center network": pytest.approx(16 / 16 / 3.125),  # 2 x 1/2 of 16 GB among 16 chips
+    }
+    assert found.seconds == found.links["torus dimension 0"]
+    exchanged = busy([entry("all-to-all", GB, 32)], two, "v5e")
+    assert exchanged.links["data center network"] == pytest.approx(0.5 / 3.125)
+    shifted = busy([entry("collective-permute", GB, 32)], two, "v5e")
+    assert shifted.links["data center network"] == pytest.approx(1 / 16 / 3.125)
+    apart = {("fsdp",): Span({}, 2, slices=2)}
+    assert busy([entry("all-gather", 2 * GB, 2)], apart, "v5e").links == {
+        "data center network": pytest.approx(1 / 3.125)
+    }
+
+
+def test_the_cores_of_a_chip_share_its_part_of_the_network_between_slices():
+    found = busy([entry("all-reduce", GB, 4)], {("fsdp",): Span({}, 4, slices=2)}, "tpu7x")
+    assert found.links == {"data center network": pytest.approx(1 / 12.5)}
+
+
+NO_LINK = dataclasses.replace(CHIPS["l4"], link_name=None, link_gbs=None, links=None)
+NO_ICI = dataclasses.replace(CHIPS["v5e"], link_gbs=None, links=None)
+
+
 @pytest.mark.parametrize(
     ("chip", "span", "said"),
     [
-        ("v2", Span({0: 2}, 4), "no link bandwidth"),
-        ("v5e", Span({0: 2}, 4, slices=2), "between slices"),
-        ("l4", Span({}, 4), "no link bandwidth"),
-        ("h100_pcie", Span({}, 4, hosts=4), "no network card"),
+        (NO_ICI, Span({0: 2}, 4), "no link bandwidth"),
+        (CHIPS["v4"], Span({0: 2}, 4, slices=2), "between slices"),
+        (NO_LINK, Span({}, 4), "no link bandwidth"),
+        (CHIPS["l4"], Span({}, 4, hosts=4), "no network card"),
     ],
 )
 def test_what_the_chip_table_does_not_know_is_null_with_a_reason(chip, span, said):
-    found = busy([entry("all-gather", GB, 4)], {("fsdp",): span}, chip)
+    found = network.busy([entry("all-gather", GB, 4)], {("fsdp",): span}, chip)
     assert found.seconds is None
     assert said in (found.reason or "")
 
