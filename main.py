@@ -35,6 +35,15 @@ flags.DEFINE_string(
 flags.DEFINE_string("precision", None, "Comma-separated precisions, such as fp32,bf16,int8.")
 flags.DEFINE_string("mesh", None, "Named axes and sizes: data:4,model:2 or fsdp:*,model:8.")
 flags.DEFINE_integer("fake_devices", None, "So many virtual CPU devices.", lower_bound=1)
+flags.DEFINE_string(
+    "coordinator", None, "HOST:PORT where the first of several processes listens; without it, what "
+    "a launcher such as SLURM says. See docs/clusters.md.",
+)  # fmt: skip
+flags.DEFINE_integer(
+    "num_processes", None, "How many processes run together; without --coordinator they are "
+    "started here, on this machine.", lower_bound=1,
+)  # fmt: skip
+flags.DEFINE_integer("process_id", None, "Which of them this is, from 0.", lower_bound=0)
 flags.DEFINE_string("workdir", None, "Where records go; by default a new folder below runs/.")
 flags.DEFINE_bool("dump_hlo", None, "Keep each compiled program's text in the workdir.")
 flags.DEFINE_bool(

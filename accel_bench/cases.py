@@ -10,14 +10,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from accel_bench import mesh
 from accel_bench import precision as precisions
 from accel_bench.config import Config, to_plain
 from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError, unknown
 from accel_bench.workloads import WORKLOADS
+from accel_bench.workloads.params import Collective, Placed
 
 BASELINES = ("numpy", "numpy_1thread", "torch", "cupy")
 XLA = "xla"
+# Parameters whose value alone would not say what it is.
+_NAMED = ("processes", "link", "exchange", "accumulate", "local_steps", "mesh")
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,8 @@ def describe(params: Mapping[str, Any]) -> str:
             words.append(format_bytes(value))
         elif key in ("batch", "length", "chunks"):
             words.append(f"{key[0]}{value}")
+        elif key in _NAMED:
+            words.append(f"{key.replace('_', ' ')} {value}")
         elif isinstance(value, Mapping):
             words += [f"{name}={item}" for name, item in value.items()]
         else:
@@ -86,13 +92,14 @@ def format_bytes(count: float) -> str:
     raise AssertionError
 
 
-def expand(config: Config, platform: str, axes: Mapping[str, int]) -> list[Case]:
+def expand(config: Config, platform: str, axes: Mapping[str, int], devices: int = 1) -> list[Case]:
     """All cases of a config, in the order in which they run.
 
     Args:
       config: the experiment.
       platform: `cpu`, `gpu` or `tpu`: picks the value of each `by_platform` field.
       axes: the mesh.
+      devices: how many there are, for cases that go through meshes of several sizes.
 
     Returns:
       Cases, each once: by workload, then baselines by library.
@@ -113,7 +120,7 @@ def expand(config: Config, platform: str, axes: Mapping[str, int]) -> list[Case]
     overrides = {key: value for key, value in to_plain(config.model).items() if value is not None}
     cases: list[Case] = []
     for case_name, section in to_plain(config.cases).items():
-        cases += _expand_section(case_name, section, platform, axes, names, overrides)
+        cases += _expand_section(case_name, section, platform, axes, devices, names, overrides)
     for library in config.baselines:
         cases += [
             dataclasses.replace(case, implementation=str(library))
@@ -133,6 +140,7 @@ def _expand_section(
     section: Mapping[str, Any],
     platform: str,
     axes: Mapping[str, int],
+    devices: int,
     names: list[str],
     overrides: dict[str, Any],
 ) -> list[Case]:
@@ -157,6 +165,11 @@ def _expand_section(
     if missing:
         raise RequestError(f"{where} lacks {', '.join(missing)}: {workload} needs it")
     swept = {key: _values(value, platform) for key, value in section.items()}
+    if "mesh" in swept:
+        swept["mesh"] = _each_size(swept["mesh"], devices)
+    if "axis" in known:
+        along = _each_axis(swept.pop("axis", [Collective.EACH]), axes)
+        swept = {"axis": along, **swept}
     empty = [key for key, values in swept.items() if not values]
     if empty:
         raise RequestError(f"{where}.{empty[0]} holds no value: give at least one")
@@ -164,12 +177,40 @@ def _expand_section(
     for values in itertools.product(*swept.values()):
         params = dict(zip(swept, values, strict=True))
         try:
-            spec.params(**params).check(axes)
+            typed: Any = spec.params(**params)
+            if isinstance(typed, Placed):
+                typed.check_place(platform)
+            typed.check(own_axes(typed, axes))
         except RequestError as error:
             raise RequestError(f"{where}: {error}") from error
         for name in names if spec.uses_precision else ["fp32"]:
             cases.append(Case(case_name, workload, params, name))
     return cases
+
+
+def own_axes(typed: Any, axes: Mapping[str, int]) -> Mapping[str, int]:
+    """The mesh that a case of these parameters runs on, where the run's is `axes`."""
+    return typed.own_axes(axes) if isinstance(typed, Placed) else axes
+
+
+def _each_size(asked: list[Any], devices: int) -> list[Any]:
+    """Meshes with `each` in the place of a size: 1, 2, 4 and so on, up to the devices there are."""
+    found: list[Any] = []
+    for text in asked:
+        if not isinstance(text, str) or ":each" not in text:
+            found.append(text)
+            continue
+        others = mesh.size(mesh.parse(text.replace(":each", ":1")))
+        sizes = [2**power for power in range(devices.bit_length()) if 2**power * others <= devices]
+        found += [text.replace(":each", f":{size}") for size in sizes or [1]]
+    return found
+
+
+def _each_axis(asked: list[Any], axes: Mapping[str, int]) -> list[Any]:
+    """Mesh axes by name: `each` is every one of several devices; it stays where there is none."""
+    wide = [axis for axis, size in axes.items() if size > 1] or [Collective.EACH]
+    named = [wide if axis == Collective.EACH else [axis] for axis in asked]
+    return list(itertools.chain.from_iterable(named))
 
 
 def _values(value: Any, platform: str) -> list[Any]:

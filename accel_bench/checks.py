@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from accel_bench import chips, detect
+from accel_bench import bus_bandwidth, chips, detect
 from accel_bench import precision as precisions
 from accel_bench.cases import XLA, Case
 from accel_bench.measure import Measurement
@@ -134,6 +134,29 @@ def _require_physical(
             raise Untrue(
                 f"{work['bytes'] / step_s / 1e9:.4g} GB/s is above {what} of {limit / 1e9:.4g}"
             )
+
+    if case.workload == "collective":
+        limit, what = bus_limit(target, case.params["op"], facts)
+        if limit is not None and work["bus_bytes"] / step_s > limit:
+            raise Untrue(
+                f"{work['bus_bytes'] / step_s / 1e9:.4g} GB/s of bus bandwidth is above {what}, "
+                f"{limit / 1e9:.4g}"
+            )
+
+
+def bus_limit(
+    target: Mapping[str, Any], op: str, facts: Mapping[str, Any]
+) -> tuple[float | None, str]:
+    """Bus bandwidth in B/s that no true collective exceeds, and what it is; None if not known."""
+    exchange = facts["exchange"]
+    if target["chip"]:
+        return bus_bandwidth.link_limit(chips.CHIPS[target["chip"]], op, exchange)
+    if target["platform"] != "cpu":
+        return None, ""
+    # Virtual devices: what each of them sends is a copy within the one memory.
+    limit, what = bytes_limit(target, facts)
+    senders = exchange["ranks"] * exchange["groups"]
+    return None if limit is None else limit / senders, f"{what}, for each of {senders} devices"
 
 
 def flops_limit(target: Mapping[str, Any], precision: str) -> tuple[float | None, str]:

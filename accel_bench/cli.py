@@ -14,7 +14,7 @@ from absl import app, flags
 from accel_bench import config_files
 from accel_bench.config import Config
 from accel_bench.detect import PLATFORMS
-from accel_bench.errors import RequestError, unknown
+from accel_bench.errors import RequestError, RunError, unknown
 from accel_bench.record import FAILURES, JournalError, Record
 
 COMMANDS = ("run", "compare", "summary", "list")
@@ -34,6 +34,9 @@ FIELD_FLAGS = (
     "compile_cache",
     "dump_hlo",
     "find_smallest_fit",
+    "coordinator",
+    "num_processes",
+    "process_id",
 )
 
 
@@ -180,6 +183,9 @@ def _run(rest: Sequence[str], values: flags.FlagValues) -> int:
             values.config, workdir=values.workdir, resume=values.resume, retry=values.retry,
             show=True, fields=fields,
         )  # fmt: skip
+    except RunError as error:
+        _say(str(error))
+        return 1
     except JournalError as error:
         print(
             f"main.py: a record could not be written: {error.strerror or error}; those before it "

@@ -42,6 +42,9 @@ RUN_FIELDS = (
     "compile_cache",
     "dump_hlo",
     "find_smallest_fit",
+    "coordinator",
+    "num_processes",
+    "process_id",
 )
 
 
@@ -89,6 +92,12 @@ def base(name: str) -> Config:
         "find_smallest_fit": False,
         "device": "auto",
         "fake_devices": 0,
+        # Several processes (accel_bench.cluster): where the first one listens, how many there are
+        # and which one this is. A number alone starts so many on this machine; 0 and -1 leave it to
+        # the launcher, if there is one.
+        "coordinator": "",
+        "num_processes": 0,
+        "process_id": -1,
         "isolation": "auto",
         "precision": ("fp32",),
         "mesh": "",

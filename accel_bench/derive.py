@@ -11,16 +11,21 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from accel_bench import chips, precision, stats
+from accel_bench import bus_bandwidth, chips, precision, stats
+from accel_bench.bus_bandwidth import Line
 from accel_bench.cases import XLA, describe
 from accel_bench.record import Record
 from accel_bench.stats import Median
 from accel_bench.workloads import WORKLOADS
 
-RATE_UNITS = {"flops": "FLOP/s", "bytes": "B/s", "tokens": "tokens/s", "time": "s"}
+RATE_UNITS = {
+    "flops": "FLOP/s", "bytes": "B/s", "bus_bytes": "B/s", "tokens": "tokens/s", "time": "s",
+}  # fmt: skip
 # Rows of these flags do not say how fast the work is, or not well enough: they set no ceiling, win
 # no ranking, and no sentence rests on them.
 UNRANKED = frozenset({"dispatch-bound", "cache-resident", "nonlinear", "noisy", "few-samples"})
+# A time whose interval is wider than this on either side tells a line over sizes nothing.
+_TELLING = 0.25
 
 
 @dataclass(frozen=True)
@@ -115,7 +120,7 @@ def estimate(record: Record) -> Estimate | None:
 
 
 def rate(record: Record, quantity: str) -> Rate | None:
-    """Work of a kind (`flops`, `bytes`, `tokens`) per second; None where there is none."""
+    """Work of a kind (a key of `RATE_UNITS`) per second; None where there is none."""
     amount = record.facts.get("work", {}).get(quantity)
     step = time(record)
     if not amount or step is None:
@@ -179,7 +184,8 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
     """The row's rate as a share of what its hardware can do; None where that is not known.
 
     FLOP/s stand against the matmul peak of the row's precision (for a model this is the MFU, by
-    the convention of `facts.work.flops`), bytes per second against main memory's bandwidth.
+    the convention of `facts.work.flops`), bytes per second against main memory's bandwidth, a
+    collective's bus bandwidth against what the links carry.
     """
     spec = WORKLOADS.get(record.workload)
     if spec is None:
@@ -190,6 +196,8 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
     value = rate(record, quantity)
     if value is None:
         return None
+    if record.workload == "collective":
+        return _of_links(record, value.value)
     chip = chips.CHIPS.get(record.target.get("chip") or "")
     if chip is None:
         shown = best.get(machine(record), Ceilings())
@@ -198,6 +206,16 @@ def fraction_of_peak(record: Record, best: Mapping[str, Ceilings]) -> Fraction |
         # A noisy row, which makes no ceiling, can lie above one; a share of over 1 says nothing.
         return Fraction(value.value / top, of) if top and value.value <= top else None
     return _of_published(record, quantity, value.value)
+
+
+def _of_links(record: Record, per_second: float) -> Fraction | None:
+    """A collective's rate, times its factor, as a share of what the links of a chip carry."""
+    chip = chips.CHIPS.get(record.target.get("chip") or "")
+    exchange = record.facts.get("exchange", {})
+    if chip is None or not exchange.get("factor"):
+        return None
+    limit, what = bus_bandwidth.link_limit(chip, str(record.params.get("op")), exchange)
+    return Fraction(per_second * exchange["factor"] / limit, what) if limit else None
 
 
 def _of_published(record: Record, quantity: str, per_second: float) -> Fraction | None:
@@ -233,7 +251,80 @@ def estimated_fraction(record: Record) -> Fraction | None:
         return None
     quantity = "bytes" if spec.rate == "bytes" else "flops"
     amount = record.facts.get("work", {}).get(quantity)
-    return _of_published(record, quantity, amount / found.seconds) if amount else None
+    if not amount:
+        return None
+    if record.workload == "collective":
+        return _of_links(record, amount / found.seconds)
+    return _of_published(record, quantity, amount / found.seconds)
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """A collective over one axis of one machine, whatever its size.
+
+    Attributes:
+      machine, op, axis: which one.
+      mesh: the mesh in which the axis lies, name and size of each axis.
+      ranks: devices that talk to each other.
+      groups: how many such groups did so at the same time.
+    """
+
+    machine: str
+    op: str
+    axis: str
+    mesh: tuple[tuple[str, int], ...]
+    ranks: int
+    groups: int
+
+
+@dataclass(frozen=True)
+class LatencyAndBandwidth:
+    """What the times of an `Exchange` over its sizes say.
+
+    Attributes:
+      line: latency and bus bandwidth.
+      smallest, largest: bytes (S) between which they were told.
+      with_launch: whether launching the program is part of the latency.
+    """
+
+    line: Line
+    smallest: float
+    largest: float
+    with_launch: bool
+
+
+def latency_and_bandwidth(records: Iterable[Record]) -> dict[Exchange, LatencyAndBandwidth]:
+    """Latency and bus bandwidth of each collective whose `ok` rows have enough sizes to tell them.
+
+    Dispatch-bound rows take part: they carry the latency, with the launch in it. So do noisy ones,
+    as long as their time is known to a quarter: the line says how well it fits them.
+    """
+    groups: dict[Exchange, list[tuple[Record, float]]] = {}
+    for record in records:
+        step = time(record) if record.facts.get("exchange") else None
+        if step is None or not rate(record, "bus_bytes") or "nonlinear" in flags(record):
+            continue
+        if step.half_width <= _TELLING:
+            groups.setdefault(_exchange(record), []).append((record, step.value))
+    found = {}
+    for exchange, group in groups.items():
+        work = [record.facts["work"] for record, _ in group]
+        line = bus_bandwidth.fit([each["bus_bytes"] for each in work], [s for _, s in group])
+        if line:
+            sizes = [each.get("bytes", 0) for each in work]
+            launched = any(
+                "dispatch-bound" in flags(r) or r.facts.get("mode") == "blocking" for r, _ in group
+            )
+            found[exchange] = LatencyAndBandwidth(line, min(sizes), max(sizes), launched)
+    return found
+
+
+def _exchange(record: Record) -> Exchange:
+    what = record.facts["exchange"]
+    return Exchange(
+        machine(record), str(record.params.get("op")), what.get("axis", "?"),
+        tuple(record.mesh.items()), what.get("ranks", 1), what.get("groups", 1),
+    )  # fmt: skip
 
 
 def precision_shown(record: Record) -> str:

@@ -1,4 +1,4 @@
-"""The one exception that means: the request itself was wrong."""
+"""The exceptions that say in one line why there is no run, or no more of it."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ class RequestError(Exception):
     Its text is one line that says what is wrong, what was expected and what to do. The command
     line prints it and exits with status 2; nothing has been written by then.
     """
+
+
+class RunError(Exception):
+    """A run that was right and cannot go on; its text is one line. Exit status 1."""
 
 
 def unknown(kind: str, name: str, known: Iterable[str]) -> RequestError:

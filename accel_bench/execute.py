@@ -7,14 +7,16 @@ caller's own). Nothing here writes files or knows of other cases.
 from __future__ import annotations
 
 import gc
+import math
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
+from jax.sharding import Mesh
 
 from accel_bench import checks, detect, measure, timing
 from accel_bench.baselines import build_baseline
@@ -32,16 +34,60 @@ class Session:
     """A started back end and what was learnt about it once.
 
     Attributes:
-      devices: the devices to use.
-      axes: the mesh over them; empty for one device.
-      target: the record's `target`.
+      platform: `cpu`, `gpu` or `tpu`.
+      devices: all there are, of all processes.
+      hosts: machines that they are on.
       launch: what a launch costs.
     """
 
+    platform: str
     devices: list[Device]
-    axes: Mapping[str, int]
-    target: dict[str, Any]
-    launch: timing.Launch
+    hosts: int
+    launch: timing.Launch = field(default_factory=lambda: timing.Launch(0.0, 0.0))
+
+    @property
+    def local(self) -> Device:
+        """A device of this very process."""
+        return next(d for d in self.devices if d.process_index == jax.process_index())
+
+    @property
+    def target(self) -> dict[str, Any]:
+        """The record's `target` for one device."""
+        return self.target_of({})
+
+    def target_of(self, axes: Mapping[str, int]) -> dict[str, Any]:
+        """The record's `target` for a mesh."""
+        first = self.devices[0]
+        # jax calls every CPU "cpu".
+        kind = detect.cpu_model() if self.platform == "cpu" else first.device_kind
+        target = measured_target(
+            self.platform, kind, math.prod(axes.values()), len(self.devices), self.hosts
+        )
+        processes = jax.process_count()
+        return target | ({"processes": processes} if processes > 1 else {})
+
+    def mesh(self, axes: Mapping[str, int]) -> Mesh:
+        """A mesh over as many devices as it needs, of each process equally many.
+
+        Raises:
+          SkippedCase: there are not so many, or the processes cannot give equally many.
+        """
+        needed, processes = math.prod(axes.values()), jax.process_count()
+        if needed > len(self.devices):
+            raise SkippedCase(f"needs {needed} devices, there are {len(self.devices)}")
+        if not axes and processes == 1:
+            return make_mesh(self.devices[:1], {})
+        if needed % processes:
+            raise SkippedCase(
+                f"a mesh of {needed} devices leaves out some of the {processes} processes"
+            )
+        if needed == len(self.devices):
+            return make_mesh(self.devices, axes)
+        by_process: dict[int, list[Device]] = {}
+        for device in self.devices:
+            by_process.setdefault(device.process_index, []).append(device)
+        chosen = [d for devices in by_process.values() for d in devices[: needed // processes]]
+        return make_mesh(chosen, axes)
 
     def facts(self) -> dict[str, Any]:
         """What every row of this session shares."""
@@ -58,32 +104,45 @@ class Outcome:
     target: dict[str, Any]
 
 
-def start(platform: str, axes: Mapping[str, int]) -> Session:
+def start(platform: str, together: Mapping[str, Any] | None = None) -> Session:
     """Starts the back end of this platform.
 
     Args:
       platform: `cpu`, `gpu` or `tpu`.
-      axes: mesh axes and sizes.
+      together: how several processes find each other: `coordinator`, `num_processes`,
+        `process_id`, `local_devices` and `timeout_s` as `jax.distributed.initialize` takes them,
+        and `hosts`, the number of machines; None for one process.
 
     Raises:
       RuntimeError: the back end cannot be started, or is another one than was asked for.
     """
+    if together:
+        if platform == "cpu":
+            jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(
+            together["coordinator"],
+            together["num_processes"],
+            together["process_id"],
+            together["local_devices"],
+            initialization_timeout=together["timeout_s"],
+        )
     devices = jax.devices(platform)
     first = devices[0]
     if first.platform != platform and not (
         platform == "gpu" and first.platform in ("cuda", "rocm")
     ):
         raise RuntimeError(f"asked for {platform}, jax started {first.platform}")
-    # jax calls every CPU "cpu".
-    kind = detect.cpu_model() if platform == "cpu" else first.device_kind
-    target = measured_target(platform, kind, len(devices) if axes else 1, len(devices))
-    return Session(devices, axes, target, timing.launch_cost(first))
+    session = Session(platform, devices, together["hosts"] if together else 1)
+    session.launch = timing.launch_cost(session.local)
+    return session
 
 
-def measured_target(platform: str, device_kind: str, used: int, attached: int) -> dict[str, Any]:
+def measured_target(
+    platform: str, device_kind: str, used: int, attached: int, hosts: int = 1
+) -> dict[str, Any]:
     """The record's `target` for so many devices used of those attached.
 
-    CPU devices beyond the first are virtual: they share the same cores.
+    CPU devices beyond the first of a host are virtual: they share the same cores.
     """
     chip = find_chip(device_kind)
     return {
@@ -94,23 +153,34 @@ def measured_target(platform: str, device_kind: str, used: int, attached: int) -
         "num_devices": used,
         "num_chips": used / CHIPS[chip].devices_per_chip if chip else None,
         "attached": attached,
-        "virtual": platform == "cpu" and attached > 1,
+        "virtual": platform == "cpu" and attached > hosts,
     }
 
 
 def execute(
     session: Session,
     case: Case,
+    axes: Mapping[str, int],
     seed: int,
     budget: Budget,
     profile_dir: Path | None = None,
     on_stage: Callable[[str], None] = lambda stage: None,
 ) -> Outcome:
-    """Builds, measures and checks one case; whatever goes wrong becomes its status."""
-    outcome = Outcome("ok", None, Measurement(facts=session.facts()), session.target)
+    """Builds, measures and checks one case; whatever goes wrong becomes its status.
+
+    Args:
+      session: the back end.
+      case: what to measure.
+      axes: the mesh; empty for one device.
+      seed: of its inputs.
+      budget: when to stop.
+      profile_dir: where a device trace goes; None takes none.
+      on_stage: told what is going on.
+    """
+    outcome = Outcome("ok", None, Measurement(facts=session.facts()), session.target_of(axes))
     try:
         on_stage("building")
-        _measure(session, case, seed, budget, profile_dir, on_stage, outcome)
+        _measure(session, case, axes, seed, budget, profile_dir, on_stage, outcome)
     except UnsupportedCase as error:
         outcome.status, outcome.reason = "unsupported", str(error)
     except SkippedCase as error:
@@ -132,15 +202,15 @@ def execute(
 def _measure(
     session: Session,
     case: Case,
+    axes: Mapping[str, int],
     seed: int,
     budget: Budget,
     profile_dir: Path | None,
     on_stage: Callable[[str], None],
     outcome: Outcome,
 ) -> None:
-    available = measure.available_device_bytes(session.devices[0])
     if case.implementation == XLA:
-        mesh = make_mesh(session.devices, session.axes)
+        mesh = session.mesh(axes)
         build = WORKLOADS[case.workload].builder()
         workload = build(case.typed_params(), case.precision, mesh)
     else:
@@ -150,6 +220,7 @@ def _measure(
     if workload.working_set:
         outcome.measurement.facts["working_set"] = workload.working_set
     result = outcome.measurement
+    available = measure.available_device_bytes(session.local)
     if isinstance(workload, HostWorkload):
         measure.measure_host(workload, seed, budget, available, result, on_stage)
     else:

@@ -12,6 +12,8 @@ from typing import Any
 from accel_bench import compilers, detect, env, mesh
 from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
+from accel_bench.group import Group
+from accel_bench.lead import Lead
 from accel_bench.plan import Job, Plan, worker_environ
 from accel_bench.progress import Progress
 from accel_bench.supervisor import Reply, StartError, Worker, WorkerSpec
@@ -24,8 +26,9 @@ MAX_FAILED_STARTS = 3
 class Executor:
     """Runs cases in worker processes: one for all cases that can share it."""
 
-    def __init__(self, plan: Plan, place: Workdir) -> None:
+    def __init__(self, plan: Plan, place: Workdir, lead: Lead | None = None) -> None:
         self._plan, self._place = plan, place
+        self._group = Group(place.log, plan.config.timeout_s, lead)
         self._worker: Worker | None = None
         self._failing: WorkerSpec | None = None
         self._failed_starts: list[StartError] = []
@@ -42,8 +45,8 @@ class Executor:
         except StartError as error:
             if error.env:  # it ended in order: what was asked for cannot be had
                 raise RequestError(self._explain(error, job)) from error
-            return  # it died: each case says so in its row
-        if self._worker and job.case.implementation == XLA:
+            return  # it died, or a peer did not come: each case says so in its row
+        if self._worker and job.case.implementation == XLA and not job.started_here:
             _check_devices(self._plan, self._worker.target)
 
     def execute(self, job: Job, progress: Progress) -> Reply:
@@ -52,9 +55,7 @@ class Executor:
             worker = self._ensure(self._spec(job))
         except StartError as error:
             reason = self._explain(error, job)
-            # It ended in order, with an exception: nothing crashed.
-            status = "failed" if error.env else "crashed"
-            return Reply(status, reason, {}, None, self._environment(error))
+            return Reply(error.status, reason, {}, None, self._environment(error))
         return worker.execute(self._request(job), self._plan.config.timeout_s, progress.stage)
 
     def _request(self, job: Job) -> dict[str, Any]:
@@ -67,6 +68,7 @@ class Executor:
                 "hlo_file": str(path / "hlo" / f"{name}.txt") if config.dump_hlo else None
             }
         return request | {
+            "axes": dict(job.axes),
             "seed": config.seed,
             "budget": dict(config.measure),
             "profile_dir": str(path / "traces") if config.profile else None,
@@ -83,6 +85,7 @@ class Executor:
         """Ends the worker."""
         if self._worker:
             self._worker.close()
+        self._group.close()
 
     def _ensure(self, spec: WorkerSpec) -> Worker:
         worker = self._worker
@@ -96,14 +99,10 @@ class Executor:
             self._failed_starts.clear()
         if len(self._failed_starts) >= MAX_FAILED_STARTS:
             raise self._failed_starts[-1]
-        worker = Worker(spec, self._place.log)
         try:
-            worker.wait_ready()
+            worker = self._group.start(spec)
         except StartError as error:
             self._failed_starts.append(error)
-            raise
-        except BaseException:  # interrupted: leave no process behind
-            worker.kill()
             raise
         self._failed_starts.clear()
         self._worker, self._env = worker, worker.env
@@ -118,10 +117,14 @@ class Executor:
         if job.case.implementation != XLA:
             return WorkerSpec("cpu", {}, environ)
         hidden = compilers.hidden_from_gpus() if self._plan.platform == "gpu" else ()
-        return WorkerSpec(self._plan.platform, self._plan.axes, environ, hidden=hidden)
+        return WorkerSpec(
+            self._plan.platform, {}, environ, "", hidden, job.processes.count, job.processes.link
+        )
 
     def _explain(self, error: StartError, job: Job) -> str:
         text = str(error)
+        if error.status in ("timeout", "unsupported"):
+            return text
         if job.target:
             return f"the compiler for {job.target} did not start: {text}"
         if self._plan.platform == "tpu" and (holders := detect.tpu_holders()):
@@ -156,7 +159,7 @@ class InProcess:
         self._env = env.capture()
         self._env["isolation"] = "none"  # settings are the caller's, not the experiment's
         try:
-            self._session = execute.start(self._plan.platform, self._plan.axes)
+            self._session = execute.start(self._plan.platform)
         except RuntimeError as error:
             raise RequestError(f"--isolation=none: {str(error).splitlines()[0]}") from error
         _check_devices(self._plan, self._session.target)
@@ -170,6 +173,7 @@ class InProcess:
         outcome = execute.execute(
             self._session,
             job.case,
+            job.axes,
             config.seed,
             Budget(**config.measure),
             self._place.path / "traces" if config.profile else None,

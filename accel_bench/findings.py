@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from accel_bench import derive, units
+from accel_bench import derive, parallel_findings, units
 from accel_bench.cases import XLA, format_bytes
 from accel_bench.derive import Ceilings
 from accel_bench.record import Record
@@ -159,6 +159,20 @@ def _transfer(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterat
         )
 
 
+def _collective(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
+    for exchange, found in derive.latency_and_bandwidth(records).items():
+        line = found.line
+        groups = f", {exchange.groups} groups at once" if exchange.groups > 1 else ""
+        latency = units.seconds(line.latency_s) if line.latency_s else "no latency to speak of"
+        launch = ", the program's launch included," if found.with_launch and line.latency_s else ""
+        yield (
+            f"{exchange.op} over {exchange.axis} ({exchange.ranks}{groups}): {latency}{launch} + "
+            f"bytes at {units.quantity(line.bus_bandwidth, 'B/s')} bus bandwidth, within "
+            f"{units.percent(line.within)} from {format_bytes(found.smallest)} to "
+            f"{format_bytes(found.largest)}."
+        )
+
+
 def _attention(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[str]:
     top = _fastest(records)
     if top is None:
@@ -190,6 +204,7 @@ def _model(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[
                 f"Decoding {record.params['model']} in {record.precision}, batch "
                 f"{record.params['batch']}: {units.seconds(step.value)} per step, {_shown(record)}."
             )
+    yield from parallel_findings.sentences(records)
 
 
 _FINDERS: dict[str, _Finder] = {
@@ -197,6 +212,7 @@ _FINDERS: dict[str, _Finder] = {
     "dispatch": _dispatch,
     "memory": _memory,
     "transfer": _transfer,
+    "collective": _collective,
     "attention": _attention,
     "model": _model,
 }

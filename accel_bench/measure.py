@@ -7,6 +7,7 @@ the last is timed for the row, and it runs under a guard that forbids implicit t
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,9 +16,12 @@ from typing import Any
 import jax
 import numpy as np
 
-from accel_bench import program, stats, timing
+from accel_bench import agree, program, stats, timing
 from accel_bench.timing import Budget, Launch
-from accel_bench.workloads.base import Device, HostCall, HostWorkload, Workload
+from accel_bench.workloads.base import Device, HostCall, HostWorkload, Workload, fetch
+
+# Steps that are timed part by part.
+_MAX_PARTS = 30
 
 
 class OutOfMemory(Exception):
@@ -130,6 +134,9 @@ def measure(
         "linearity": linearity,
         "drift": stats.drift(result.samples_s),
     }
+    if workload.parts:
+        on_stage("timing the parts")
+        result.facts["parts_s"] = _time_parts(workload.parts, timer, budget)
     if profile:
         on_stage("profiling")
         result.facts["device_trace"] = profile(lambda: timer.seconds(calls)) | {"calls": calls}
@@ -143,7 +150,10 @@ def _too_big(needed: int, available: int) -> str:
 
 
 class _CompiledTimer:
-    """Calls a compiled function in a row and keeps the state that runs through the calls."""
+    """Calls a compiled function in a row and keeps the state that runs through the calls.
+
+    The time of several processes is that of the slowest.
+    """
 
     def __init__(self, compiled: Callable[..., Any], args: tuple, workload: Workload) -> None:
         self.compiled, self.args, self.workload = compiled, args, workload
@@ -163,7 +173,26 @@ class _CompiledTimer:
         jax.block_until_ready(out)
         elapsed = time.perf_counter() - start
         self.args, self.out = args, out
-        return elapsed
+        return agree.largest(elapsed)
+
+
+def _time_parts(
+    parts: Callable[[tuple], tuple[Mapping[str, float], tuple]],
+    timer: _CompiledTimer,
+    budget: Budget,
+) -> dict[str, list[float]]:
+    """Seconds of each part of a step, over a few steps; the first, which compiles, left out."""
+    _, timer.args = parts(timer.args)
+    samples: dict[str, list[float]] = {}
+
+    def once() -> float:
+        seconds, timer.args = parts(timer.args)
+        for name, value in seconds.items():
+            samples.setdefault(name, []).append(value)
+        return sum(seconds.values())
+
+    timing.sample(once, 1, dataclasses.replace(budget, max_samples=_MAX_PARTS))
+    return samples
 
 
 def _check_doubled(workload: Workload, timer: _CompiledTimer, result: Measurement) -> None:
@@ -205,7 +234,7 @@ def _all_finite(x: jax.Array) -> jax.Array:
 
 
 def _finite(leaf: jax.Array) -> bool:
-    return bool(_all_finite(leaf))
+    return bool(fetch(_all_finite(leaf)))
 
 
 def measure_host(
@@ -265,11 +294,19 @@ def _host_seconds(call: HostCall, repeats: int) -> float:
         start = time.perf_counter()
         call.call(argument)
         total += time.perf_counter() - start
-    return total / repeats
+    return agree.largest(total / repeats)
 
 
 def available_device_bytes(device: Device) -> int | None:
-    """Free memory of a device: of its own where it says, else of the host for a CPU."""
+    """Free memory of a device: of its own where it says, else of the host for a CPU.
+
+    Of several processes the one with the least room decides.
+    """
+    free = _available_bytes(device)
+    return None if free is None else int(agree.smallest(free))
+
+
+def _available_bytes(device: Device) -> int | None:
     try:
         memory_stats: Mapping[str, int] = device.memory_stats() or {}
     except (jax.errors.JaxRuntimeError, NotImplementedError):

@@ -9,14 +9,17 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from accel_bench import cluster as clusters
 from accel_bench import compilers, detect, mesh
 from accel_bench import config as configs
 from accel_bench import target as targets
-from accel_bench.cases import XLA, Case, expand
+from accel_bench.cases import XLA, Case, expand, own_axes
+from accel_bench.cluster import Cluster
 from accel_bench.config import Config
 from accel_bench.detect import PLATFORMS, Attached
 from accel_bench.errors import RequestError, unknown
 from accel_bench.target import Target
+from accel_bench.workloads.params import Placed
 
 # What makes a library's one-thread baseline one.
 BASELINE_ENVIRON = {
@@ -37,6 +40,19 @@ _DEVICE_COUNT = "--xla_force_host_platform_device_count"
 
 
 @dataclass(frozen=True)
+class Processes:
+    """Processes that run a case together.
+
+    Attributes:
+      count: how many.
+      link: rate of the network link that each gets, on one machine; empty: no network of its own.
+    """
+
+    count: int = 1
+    link: str = ""
+
+
+@dataclass(frozen=True)
 class Job:
     """A case and where it goes; it ends in one record.
 
@@ -47,6 +63,7 @@ class Job:
       refusal: status and reason, where it is known beforehand that it cannot be done.
       searched: the search for the smallest fit that tries it, its largest target and mesh; empty
         where none does.
+      processes: who measures it.
     """
 
     case: Case
@@ -54,6 +71,13 @@ class Job:
     target: Target | None = None
     refusal: tuple[str, str] | None = None
     searched: str = ""
+    processes: Processes = Processes()
+
+    @property
+    def started_here(self) -> bool:
+        """Whether the case brings its own processes, on this machine."""
+        typed = self.case.typed_params()
+        return isinstance(typed, Placed) and typed.processes > 1
 
     @property
     def label(self) -> str:
@@ -74,6 +98,7 @@ class Plan:
       searches: for each search for the smallest fit its jobs, from the smallest target to the
         largest.
       isolated: whether cases are measured in a worker process.
+      cluster: which of several processes this is, where a run is more than one.
     """
 
     config: Config
@@ -83,6 +108,14 @@ class Plan:
     jobs: list[Job]
     searches: list[list[Job]]
     isolated: bool
+    cluster: Cluster | None = None
+
+    @property
+    def experiment(self) -> str:
+        """What all processes of a cluster must have been asked for, in equal words."""
+        plain = configs.to_plain(self.config)
+        asked = [plain[name] for name in ("precision", "measure", "fake_devices", "profile")]
+        return repr((configs.config_hash(self.config), asked, dict(self.axes), self.platform))
 
 
 def make_plan(config: Config, found: Attached | None = None) -> Plan:
@@ -95,12 +128,19 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
     configs.check(config)
     _check_run_fields(config)
     jobs: list[Job] = []
-    platform, choice, axes, isolated = None, "measuring nothing", {}, True
+    platform, choice, axes, isolated, cluster = None, "measuring nothing", {}, True, None
     if config.device != "none":
         platform, choice = detect.choose(config.device, found)
-        axes, isolated, notes = _measured(config, platform, found)
+        cluster = clusters.find(config, found.counts["tpu"])
+        count = cluster.num_processes if cluster else clusters.local_processes(config)
+        axes, isolated, notes = _measured(config, platform, found, cluster, count)
         choice += notes
-        jobs = [Job(case, axes) for case in expand(config, platform, axes)]
+        devices = mesh.size(axes) if axes else _devices(config, platform, found)
+        cases = expand(config, platform, axes, devices)
+        jobs = [_measuring(case, axes, count) for case in cases]
+        # Starting processes takes seconds: those that share them follow each other.
+        groups = list(dict.fromkeys(job.processes for job in jobs))
+        jobs.sort(key=lambda job: groups.index(job.processes))
     elif config.fake_devices:
         raise RequestError("--fake_devices makes virtual CPU devices to measure on: not with none")
     chosen, note = _targets(config)
@@ -110,10 +150,33 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
     jobs += [search[0] for found in per_target for search in found if len(search) == 1]
     if not jobs and not searches:
         raise RequestError("no case of this config has a program to compile: choose another")
-    return Plan(config, platform, choice, axes, jobs, searches, isolated)
+    return Plan(config, platform, choice, axes, jobs, searches, isolated, cluster)
 
 
-def _measured(config: Config, platform: str, found: Attached) -> tuple[dict[str, int], bool, str]:
+def _devices(config: Config, platform: str, found: Attached) -> int:
+    return cpu_devices(config) if platform == "cpu" else found.counts[platform]
+
+
+def _measuring(case: Case, axes: Mapping[str, int], count: int) -> Job:
+    """The job that measures a case: where the run is, or in the case's own place.
+
+    Raises:
+      RequestError: the case starts processes, and the run is several already.
+    """
+    typed = case.typed_params()
+    job = Job(case, own_axes(typed, axes), processes=Processes(count))
+    if not job.started_here:
+        return job
+    if count > 1:
+        raise RequestError(
+            f"config.cases.{case.name} starts processes of its own: leave --num_processes out"
+        )
+    return dataclasses.replace(job, processes=Processes(typed.processes, typed.link))
+
+
+def _measured(
+    config: Config, platform: str, found: Attached, cluster: Cluster | None, processes: int
+) -> tuple[dict[str, int], bool, str]:
     """The mesh over what is measured on, whether a worker does it, and notes for a person.
 
     Raises:
@@ -123,17 +186,34 @@ def _measured(config: Config, platform: str, found: Attached) -> tuple[dict[str,
         raise RequestError(
             f"--fake_devices={config.fake_devices} makes virtual CPU devices: add --device=cpu"
         )
+    if processes > 1 and not cluster and platform != "cpu":
+        raise RequestError(
+            f"--num_processes={processes} without --coordinator starts processes on this machine's "
+            "CPU: add --device=cpu"
+        )
     count = cpu_devices(config) if platform == "cpu" else found.counts[platform]
+    if cluster and cluster.local_devices and platform != "cpu":
+        count = len(cluster.local_devices)
+    count *= processes
     axes, notes = mesh.parse(config.mesh), ""
+    where = f"{platform}: {found.name[platform]}"
+    if processes > 1:
+        where = f"{platform}, {processes} processes"
+        notes = f"; as {processes} processes"
+        if not axes:
+            axes = {"data": count}
+            notes += f" over --mesh=data:{count}"
     # A TPU chip may be two jax devices; the worker, which knows, checks again.
-    if platform == "cpu" or mesh.REST in axes.values():
-        axes = mesh.check(config.mesh, count, f"{platform}: {found.name[platform]}")
+    if config.mesh and (platform == "cpu" or mesh.REST in axes.values()):
+        axes = mesh.check(config.mesh, count, where)
     if platform != "cpu" and not axes and count > 1:
         notes += f"; on one of them: --mesh=data:{count} uses all"
     isolated = config.isolation == "process" or (
         config.isolation == "auto" and not _holds_accelerator()
     )
     if not isolated:
+        if processes > 1:
+            raise RequestError("several processes need --isolation=process")
         if config.deterministic and platform == "gpu":
             raise RequestError(
                 "--deterministic must be set before the back end starts, and this process has "
@@ -251,9 +331,10 @@ def worker_environ(plan: Plan, job: Job) -> dict[str, str]:
     platforms = {"cpu": "cpu", "gpu": f"{detect.gpu_backend()},cpu", "tpu": "tpu,cpu"}
     environ["JAX_PLATFORMS"] = platforms[plan.platform]
     flags = os.environ.get("XLA_FLAGS", "").split()
-    if config.fake_devices:
+    alone = job.started_here  # one device each
+    if config.fake_devices or alone:
         flags = [flag for flag in flags if not flag.startswith(_DEVICE_COUNT)]
-        flags.append(f"{_DEVICE_COUNT}={config.fake_devices}")
+        flags.append(f"{_DEVICE_COUNT}={1 if alone else config.fake_devices}")
     if config.deterministic and plan.platform == "gpu":
         flags += _DETERMINISTIC_GPU
     if flags:

@@ -8,16 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accel_bench import compile_cache, env, workdir
+from accel_bench import compile_cache, env, follower, workdir
 from accel_bench import config as configs
 from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
 from accel_bench.executors import Executor, InProcess
 from accel_bench.jobs import job_key, record_key
+from accel_bench.lead import Lead
 from accel_bench.plan import Job, Plan, worker_environ
 from accel_bench.progress import Progress, Silent
 from accel_bench.record import FAILURES, Record
-from accel_bench.supervisor import Reply
+from accel_bench.supervisor import START_TIMEOUT_S, Reply
 from accel_bench.workdir import Workdir
 
 
@@ -38,22 +39,42 @@ def run(
       progress: is told how it goes.
 
     Returns:
-      All records of the working directory, earlier ones first.
+      All records of the working directory, earlier ones first; none in a process of a cluster
+      that is not its first.
 
     Raises:
-      RequestError: the working directory cannot be used, or the back end cannot be started.
+      RequestError: the working directory cannot be used, the back end cannot be started, or the
+        other processes cannot be reached.
       JournalError: a record could not be written (a full disk). The records before it are whole.
+      RunError: the first process of the cluster, which this one followed, is gone.
     """
-    progress = progress or Silent()
+    lead, cluster = None, plan.cluster
+    if cluster:
+        if cluster.process_id:
+            timeout_s = min(START_TIMEOUT_S, plan.config.timeout_s)
+            follower.follow(cluster, plan.experiment, timeout_s)
+            return []
+        lead = Lead(cluster, plan.experiment)
+    try:
+        return _run(plan, lead, path, resume, retry, progress or Silent())
+    finally:
+        if lead:
+            lead.close()
+
+
+def _run(
+    plan: Plan, lead: Lead | None, path: Path | None, resume: bool, retry: bool, progress: Progress
+) -> list[Record]:
     path = path or workdir.default_path(plan.config)
-    place = Workdir(path, plan.config, plan.axes, resume)
+    meshes = [job.axes for job in plan.jobs if job.target is None] or [plan.axes]
+    place = Workdir(path, plan.config, meshes, resume)
     if plan.config.dump_hlo:
         place.make_folder("hlo")
     # The last record of a case is the one that counts.
     records = {record_key(record): record for record in place.earlier}
     have = {key for key, r in records.items() if not (retry and r.status in FAILURES)}
     todo = [job for job in plan.jobs if job_key(job) not in have]
-    work = _Work(plan, place, progress)
+    work = _Work(plan, place, lead, progress)
 
     def do(job: Job) -> Record:
         key = job_key(job)
@@ -87,9 +108,9 @@ def run(
 class _Work:
     """Does jobs and journals their records."""
 
-    def __init__(self, plan: Plan, place: Workdir, progress: Progress) -> None:
+    def __init__(self, plan: Plan, place: Workdir, lead: Lead | None, progress: Progress) -> None:
         self._plan, self._place, self._progress = plan, place, progress
-        self._workers = Executor(plan, place)
+        self._workers = Executor(plan, place, lead)
         self._measuring = self._workers if plan.isolated else InProcess(plan, place)
         self._cache = compile_cache.directory(plan.config.compile_cache)
         self._run_id = uuid.uuid4().hex[:12]
@@ -174,9 +195,12 @@ def _require_same_machine(place: Workdir, target: Mapping[str, Any]) -> None:
     Raises:
       RequestError: the records that are there were made on other devices.
     """
+    together = target.get("processes")
     measured = [r for r in place.earlier if r.target.get("kind") != "compiled"]
     for record in measured:
-        for field in ("device_kind", "num_devices"):
+        if record.target.get("processes") != together:  # a case with a place of its own
+            continue
+        for field in ("device_kind", "attached"):
             held, now = record.target.get(field), target.get(field)
             if record.implementation == XLA and None not in (held, now) and held != now:
                 raise RequestError(

@@ -12,7 +12,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from accel_bench import derive, findings, units
+from accel_bench import derive, findings, parallel, units
 from accel_bench.cases import XLA
 from accel_bench.derive import Ceilings
 from accel_bench.record import FAILURES, Record
@@ -50,7 +50,34 @@ def _interval(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 def _rate(record: Record, best: Mapping[str, Ceilings]) -> str:
     rate = derive.headline(record)
-    return units.quantity(rate.value, rate.unit) if rate else ""
+    # Of a collective there are two, and a name for each.
+    return units.quantity(rate.value, rate.unit) if rate and not _is_collective(record) else ""
+
+
+def _is_collective(record: Record) -> bool:
+    return record.workload == "collective"
+
+
+def _bandwidth(quantity: str) -> Cell:
+    def cell(record: Record, best: Mapping[str, Ceilings]) -> str:
+        rate = derive.rate(record, quantity) if _is_collective(record) else None
+        return units.quantity(rate.value, rate.unit) if rate else ""
+
+    return cell
+
+
+def _part(name: str) -> Cell:
+    def cell(record: Record, best: Mapping[str, Ceilings]) -> str:
+        found = parallel.parts(record)
+        value = getattr(found, name) if found else None
+        return units.seconds(value) if value is not None else ""
+
+    return cell
+
+
+def _communication(record: Record, best: Mapping[str, Ceilings]) -> str:
+    found = parallel.parts(record)
+    return units.percent(found.communication) if found else ""
 
 
 def _model_flops(record: Record, best: Mapping[str, Ceilings]) -> str:
@@ -116,8 +143,15 @@ COLUMNS = (
     Column("time", _time),
     Column("95 %", _interval),
     Column("rate", _rate),
+    Column("algorithm bandwidth", _bandwidth("bytes")),
+    Column("bus bandwidth", _bandwidth("bus_bytes")),
     Column("model FLOP/s", _model_flops),
     Column("of peak", _fraction),
+    Column("without exchange", _part("without")),
+    Column("communication", _communication),
+    Column("compute", _part("compute")),
+    Column("waiting", _part("waiting")),
+    Column("exchange", _part("exchange")),
     Column("rel. error", _error),
     Column("status", status, right=False),
     Column("note", note, right=False),

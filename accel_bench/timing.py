@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import jax
 import numpy as np
 
-from accel_bench import stats
+from accel_bench import agree, stats
 from accel_bench.workloads.base import Device
 
 # A sample is at least this long, and at least so many launches long.
@@ -61,7 +61,8 @@ def launch_cost(device: Device) -> Launch:
         return (time.perf_counter() - start) / count
 
     batch(False)
-    return Launch(min(batch(False) for _ in range(5)), min(batch(True) for _ in range(5)))
+    queued, blocking = (min(batch(wait) for _ in range(5)) for wait in (False, True))
+    return Launch(agree.largest(queued), agree.largest(blocking))
 
 
 def calibrate(seconds: Callable[[int], float], launch: Launch) -> int:
@@ -92,7 +93,7 @@ def sample(once: Callable[[], float], steps: int, budget: Budget) -> list[float]
     while len(samples) < budget.max_samples:
         samples.append(once() / steps)
         enough = len(samples) >= budget.min_samples
-        late = time.perf_counter() - deadline
+        late = agree.largest(time.perf_counter() - deadline)
         # Steps that take as long as the whole budget still get a few samples: six have an interval.
         if late > 0 and (enough or len(samples) >= 6 or late > 4 * budget.max_seconds):
             break

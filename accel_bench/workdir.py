@@ -14,7 +14,7 @@ import contextlib
 import datetime
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -45,13 +45,15 @@ class Workdir:
       problems: lines of the records file that could not be read.
     """
 
-    def __init__(self, path: Path, config: Config, axes: Mapping[str, int], resume: bool) -> None:
+    def __init__(
+        self, path: Path, config: Config, meshes: Sequence[Mapping[str, int]], resume: bool
+    ) -> None:
         """Opens the directory, creating it where it is not there.
 
         Args:
           path: the directory.
           config: the resolved experiment.
-          axes: the mesh.
+          meshes: those that cases are measured on.
           resume: whether to carry on where records are there already.
 
         Raises:
@@ -60,7 +62,7 @@ class Workdir:
         """
         self.path = path
         self._created = [p for p in (path, *path.parents) if not p.exists()]
-        found = self._read(resume, config, axes)
+        found = self._read(resume, config, [dict(axes) for axes in meshes])
         self.earlier: list[Record] = found.records
         self.problems = found.problems
         self._files: list[IO | Journal] = []
@@ -81,7 +83,7 @@ class Workdir:
                 f"cannot write to --workdir={path}: {error.strerror or error}; choose another one"
             ) from error
 
-    def _read(self, resume: bool, config: Config, axes: Mapping[str, int]) -> ReadResult:
+    def _read(self, resume: bool, config: Config, meshes: list[dict[str, int]]) -> ReadResult:
         file = self.path / record.FILE_NAME
         try:
             if not file.exists() or not file.stat().st_size:
@@ -99,11 +101,11 @@ class Workdir:
                 f"({self._difference(config)}): choose another --workdir"
             )
         measured = [r for r in found.records if r.target.get("kind") != "compiled"]
-        meshes = [r.mesh for r in measured if dict(r.mesh) != dict(axes)]
-        if meshes:
+        others = [dict(r.mesh) for r in measured if dict(r.mesh) not in meshes]
+        if others:
             raise RequestError(
-                f"--workdir={self.path} holds records of another mesh ({dict(meshes[0])} against "
-                f"{dict(axes)}): choose another --workdir, and compare the two"
+                f"--workdir={self.path} holds records of another mesh ({others[0]} against "
+                f"{meshes[0]}): choose another --workdir, and compare the two"
             )
         if not resume:
             raise RequestError(

@@ -14,7 +14,9 @@ import json
 import os
 import queue
 import signal
+import socket
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from typing import Any
@@ -44,7 +46,7 @@ def _read_requests(requests: queue.Queue) -> None:
 
 
 def main() -> None:
-    """Entry point of `python -m accel_bench.worker '{"platform": ..., "axes": ...}'`."""
+    """Entry point of `python -m accel_bench.worker '{"platform": ..., "together": ...}'`."""
     out = _take_stdout()
     _die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
@@ -60,7 +62,12 @@ def main() -> None:
 
     from accel_bench import env
 
+    together = start.get("together")
+    if together and together["cores"]:
+        os.sched_setaffinity(0, together["cores"])
     environment = env.capture()
+    if together:
+        environment["host"] = socket.gethostname()
     for module in start["hidden"]:
         sys.modules[module] = None  # type: ignore[assignment] - so that an import of it fails
     try:
@@ -75,7 +82,7 @@ def main() -> None:
 
             session: Any = compiling.start(parse(start["target"]), start["axes"])
         else:
-            session = execute.start(start["platform"], start["axes"])
+            session = execute.start(start["platform"], together)
     except Exception as error:  # says why and ends: the parent decides what to do
         say("failed", reason=str(error).strip().split("\n")[0], env=environment)
         raise
@@ -94,12 +101,15 @@ def main() -> None:
             outcome = compiling.execute(session, case, hlo_file and Path(hlo_file), on_stage)
         else:
             profile_dir = request["profile_dir"]
+            if profile_dir and together and together["process_id"]:
+                profile_dir = tempfile.mkdtemp()  # the run's own folder is the first one's
             outcome = execute.execute(
                 session,
                 case,
+                request["axes"],
                 request["seed"],
                 Budget(**request["budget"]),
-                profile_dir and Path(profile_dir),
+                Path(profile_dir) if profile_dir else None,
                 on_stage,
             )
         say("done", **dataclasses.asdict(outcome))

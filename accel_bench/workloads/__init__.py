@@ -55,6 +55,10 @@ WORKLOADS: dict[str, Spec] = {
         params.Transfer, f"{_HERE}.transfer:build", "bytes", False,
         "host to device, device to host, and how much of it computing hides",
     ),
+    "collective": Spec(
+        params.Collective, f"{_HERE}.collective:build", "bytes", False,
+        "all_reduce, all_gather, reduce_scatter, all_to_all, ppermute along a mesh axis",
+    ),
     "attention": Spec(
         params.Attention, f"{_HERE}.attention:build", "flops", True,
         "causal self-attention over sequence lengths",

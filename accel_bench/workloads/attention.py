@@ -14,6 +14,7 @@ from accel_bench.workloads.base import (
     PRODUCTS,
     UnsupportedCase,
     Workload,
+    fetch,
     place,
     relative_error,
     sharding,
@@ -67,7 +68,7 @@ def build(params: Attention, precision: str, mesh: Mesh) -> Workload:
 
     def error(expected: np.ndarray, out: jax.Array) -> float:
         rows = out[0, 0, 0][_queries(params.length)].astype(jnp.float32)
-        return relative_error(np.asarray(rows), expected)
+        return relative_error(fetch(rows), expected)
 
     return Workload(
         fn=run,

@@ -57,6 +57,8 @@ class Workload:
         it could not say (`facts.unchecked` says why).
       max_error: largest error of an honest result.
       falls: a figure of a result, such as a loss, that must fall from the first call to the last.
+      parts: from arguments like `inputs` to the seconds that the parts of a step take, each timed
+        by itself, and to the next arguments; for what a step's own time does not tell.
       holds: regular expressions; one of them must be found in the optimised program.
       working_set: bytes that one step goes through, where it matters if they fit a cache.
       facts: goes into the record as it is.
@@ -74,6 +76,7 @@ class Workload:
     error: Callable[[Any, Any], float | None] | None = None
     max_error: float = 0.0
     falls: Callable[[Any], float] | None = None
+    parts: Callable[[tuple], tuple[Mapping[str, float], tuple]] | None = None
     holds: tuple[str, ...] = ()
     working_set: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -168,8 +171,25 @@ def host_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
 
 
 def place(values: np.ndarray | np.generic, where: NamedSharding) -> jax.Array:
-    """The values on the devices; returns when they are there."""
-    return jax.block_until_ready(jax.device_put(values, where))
+    """The values on the devices; returns when they are there.
+
+    Of several processes each has all the values, and gives its own devices their part.
+    """
+    if where.is_fully_addressable:
+        return jax.block_until_ready(jax.device_put(values, where))
+    values = np.asarray(values)
+    return jax.block_until_ready(
+        jax.make_array_from_callback(values.shape, where, lambda index: values[index])
+    )
+
+
+def fetch(array: jax.Array) -> np.ndarray:
+    """All of an array on the host, wherever its parts are; every process must ask."""
+    if array.is_fully_addressable or array.is_fully_replicated:
+        return np.asarray(array)
+    assert isinstance(array.sharding, NamedSharding)
+    whole = NamedSharding(array.sharding.mesh, PartitionSpec())
+    return np.asarray(jax.jit(lambda x: x, out_shardings=whole)(array))
 
 
 def relative_error(result: np.ndarray, reference: np.ndarray) -> float:

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from accel_bench.workloads.base import Workload, place, sharding
+from accel_bench.workloads.base import Workload, fetch, place, sharding
 from accel_bench.workloads.params import Dispatch
 
 
@@ -26,6 +26,6 @@ def build(params: Dispatch, precision: str, mesh: Mesh) -> Workload:
         work={},
         feed=lambda args, out: (out,),
         block_each=params.mode == "blocking",
-        error=lambda expected, out: abs(float(out) - expected),
+        error=lambda expected, out: abs(float(fetch(out)) - expected),
         facts={"mode": params.mode},
     )

@@ -15,6 +15,7 @@ from accel_bench.workloads.base import (
     PRODUCTS,
     UnsupportedCase,
     Workload,
+    fetch,
     host_array,
     place,
     relative_error,
@@ -102,7 +103,7 @@ def build(params: Matmul, precision: str, mesh: Mesh) -> Workload:
         chosen = np.ix_(batches, rows, columns)
         part = jax.jit(lambda x: x.reshape(batch, m, n)[chosen].astype(jnp.float32))(result)
         scale = (INT8_RANGE / 127) ** 2 if entry.quantised else 1.0
-        return relative_error(np.asarray(part, np.float64) * scale, expected)
+        return relative_error(fetch(part).astype(np.float64) * scale, expected)
 
     dtype = jnp.dtype(entry.storage)
     workload = Workload(

@@ -11,13 +11,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from accel_bench import mesh as meshes
 from accel_bench.errors import RequestError, unknown
+from accel_bench.netns import parse_rate
+from models.exchange_options import Exchange
 from models.sizes import ATTENTIONS, SIZES, ModelConfig, check_divisible
 
 MEMORY_OPS = ("copy", "scale", "add", "triad", "dot", "latency")
 TRANSFERS = ("h2d", "d2h", "overlap")
 PHASES = ("forward", "train_step", "prefill", "decode")
 DISPATCHES = ("queued", "blocking")
+COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ppermute")
 
 
 def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
@@ -36,6 +40,58 @@ def _only_axes(workload: str, axes: Mapping[str, int], known: tuple[str, ...]) -
             raise RequestError(
                 f"{workload} knows no mesh axis {axis!r}: its axes are {', '.join(known)}"
             )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placed:
+    """Where a case is measured, if not where the whole run is.
+
+    Attributes:
+      mesh: a mesh of its own, over the first of the devices: `data:4`. With `each` as a size, as in
+        `data:each`, there is a case for each of 1, 2, 4 and so on, as many as there are.
+      processes: so many processes on this machine's CPU, each of them one device along `data`.
+      link: rate of the network link that each process gets, such as `100mbit`, or `unlimited`;
+        empty: they share the machine's own loopback.
+    """
+
+    mesh: str = ""
+    processes: int = 1
+    link: str = ""
+
+    @property
+    def placed(self) -> bool:
+        """Whether the case has a place of its own."""
+        return bool(self.mesh) or self.processes > 1
+
+    @property
+    def has_program(self) -> bool:
+        """Whether there is a program to compile for an absent accelerator: of its own mesh."""
+        return not self.placed
+
+    def own_axes(self, axes: Mapping[str, int]) -> Mapping[str, int]:
+        """The mesh that the case is measured on, where the run's is `axes`."""
+        if self.mesh:
+            return meshes.parse(self.mesh)
+        return {"data": self.processes} if self.processes > 1 else axes
+
+    def check_place(self, platform: str) -> None:
+        """Raises `RequestError` for a place that does not exist."""
+        _positive("processes", self.processes)
+        if self.processes == 1:
+            if self.link:
+                raise RequestError(f"link={self.link!r} needs processes: 2 or more that it joins")
+            return
+        if self.mesh:
+            raise RequestError(
+                f"mesh={self.mesh!r} and processes={self.processes}: processes are one device each "
+                "along 'data'; leave mesh out"
+            )
+        if platform != "cpu":
+            raise RequestError(
+                f"processes={self.processes} are started on this machine's CPU: add --device=cpu"
+            )
+        if self.link:
+            parse_rate(self.link)
 
 
 @dataclass(frozen=True)
@@ -179,6 +235,56 @@ class Transfer:
             )
 
 
+@dataclass(frozen=True)
+class Collective(Placed):
+    """An exchange of fp32 numbers among the devices along a mesh axis.
+
+    Attributes:
+      op: one of `COLLECTIVES`.
+      bytes: S as nccl-tests count it (doc/PERFORMANCE.md). all_reduce: the buffer of each rank;
+        all_gather: what each rank ends with; reduce_scatter: what each rank begins with;
+        all_to_all: the whole buffer of each rank; ppermute: what each rank sends. Rounded down so
+        that it divides evenly over the ranks.
+      axis: a mesh axis, or `each` for a case along every axis of several devices.
+    """
+
+    op: str
+    bytes: int
+    axis: str = "each"
+
+    EACH = "each"
+    ITEM = 4
+
+    def elements(self, ranks: int) -> int:
+        """Elements of S: a whole number of them for each rank."""
+        return self.bytes // (self.ITEM * ranks) * ranks
+
+    def along(self, axes: Mapping[str, int]) -> list[str]:
+        """The mesh axes that are meant: every one of several devices, or the one named."""
+        if self.axis != self.EACH:
+            return [self.axis]
+        return [axis for axis, size in axes.items() if size > 1]
+
+    def check(self, axes: Mapping[str, int]) -> None:
+        _one_of("collective op", self.op, COLLECTIVES)
+        _positive(f"collective {self.op}: bytes", self.bytes)
+        if not isinstance(self.axis, str):
+            raise RequestError(f"collective axis must be a name, got {self.axis!r}")
+        # Without a mesh there is one device, and the row says so.
+        if axes and self.axis not in (self.EACH, *axes):
+            raise RequestError(
+                f"collective {self.op}: the mesh has no axis {self.axis!r}: its axes are "
+                f"{', '.join(axes)}"
+            )
+        for axis in self.along(axes):
+            ranks = axes.get(axis, 1)
+            if not self.elements(ranks):
+                raise RequestError(
+                    f"collective {self.op}: bytes={self.bytes} is too little for mesh axis "
+                    f"{axis}={ranks}: at least {self.ITEM * ranks}, a number for each rank"
+                )
+
+
 def resolve_model(name: str, overrides: Mapping[str, object]) -> ModelConfig:
     """The named model with the config's overrides; raises `RequestError` where that makes none."""
     if name not in SIZES:
@@ -223,7 +329,7 @@ class Attention:
 
 
 @dataclass(frozen=True)
-class Model:
+class Model(Placed):
     """The Transformer of `models/transformer.py`.
 
     Attributes:
@@ -233,6 +339,9 @@ class Model:
       batch: sequences, or `N/replica` for so many in each copy of the model: each index of the mesh
         axes `data` and `fsdp`.
       length: tokens in each.
+      exchange: how gradients travel between replicas in a train step: `auto`, as the compiler
+        divides the work over the mesh, or a format of `models.exchange_options`.
+      accumulate, local_steps: see there; `batch` is that of one micro-batch and of one local step.
       overrides: fields of the model that the config changes.
     """
 
@@ -240,9 +349,10 @@ class Model:
     model: str
     batch: int | str
     length: int
+    exchange: str = "auto"
+    accumulate: int = 1
+    local_steps: int = 1
     overrides: Mapping[str, object] = field(default_factory=dict)
-
-    has_program = True
 
     def sequences(self, axes: Mapping[str, int]) -> int:
         """The batch over a mesh."""
@@ -252,6 +362,33 @@ class Model:
     @property
     def config(self) -> ModelConfig:
         return resolve_model(self.model, self.overrides)
+
+    @property
+    def explicit(self) -> Exchange | None:
+        """The exchange that is written out; None where the compiler makes it."""
+        if self.exchange == "auto":
+            return None
+        return Exchange(self.exchange, self.accumulate, self.local_steps)
+
+    def _check_exchange(self, axes: Mapping[str, int]) -> None:
+        _one_of("model exchange", self.exchange, ("auto", "fp32", "bf16", "int8"))
+        _positive("model accumulate", self.accumulate)
+        _positive("model local_steps", self.local_steps)
+        steps = self.accumulate * self.local_steps
+        if self.exchange == "auto":
+            if steps > 1:
+                raise RequestError("model accumulate and local_steps need an exchange, as fp32")
+            return
+        if self.phase != "train_step":
+            raise RequestError(
+                f"model exchange={self.exchange} is for phase train_step, not {self.phase}"
+            )
+        try:
+            exchange = self.explicit
+            assert exchange
+            exchange.check(self.sequences(axes) * steps, dict(axes) or {"data": 1})
+        except ValueError as error:
+            raise RequestError(f"model exchange: {error}") from error
 
     def check(self, axes: Mapping[str, int]) -> None:
         _one_of("model phase", self.phase, PHASES)
@@ -264,6 +401,7 @@ class Model:
             )
         _positive("model length", self.length)
         _only_axes("model", axes, ("data", "fsdp", "model", "seq"))
+        self._check_exchange(axes)
         _divisible("model", self.config, self.sequences(axes), self.length, axes)
 
 
