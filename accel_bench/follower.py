@@ -53,8 +53,11 @@ def follow(cluster: Cluster, experiment: str, timeout_s: float) -> None:
         "written there",
         file=sys.stderr,
     )
-    with tempfile.TemporaryFile() as log:
-        _serve(line, log)
+    try:
+        with tempfile.TemporaryFile() as log:
+            _serve(line, log)
+    finally:
+        line.close()
 
 
 def _connect(cluster: Cluster, timeout_s: float) -> socket.socket:

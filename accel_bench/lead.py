@@ -152,6 +152,7 @@ class Lead:
         else:
             line.send({"welcome": True})
             peer.pump()
+            line.close()
 
     def _refusal(self, hello: Mapping[str, Any], number: Any) -> str | None:
         count = self.cluster.num_processes

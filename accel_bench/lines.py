@@ -53,4 +53,6 @@ class Line:
         """Ends the connection; a `receive` that waits returns."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
+        with contextlib.suppress(OSError):
+            self._file.close()
         self._socket.close()

@@ -82,6 +82,16 @@ def parse_rate(text: str) -> float | None:
     return float(round(rate))
 
 
+def _burst(bytes_per_s: float) -> int:
+    return max(_MIN_BURST_BYTES, int(bytes_per_s * _BURST_S))
+
+
+def burst_bytes(link: str) -> int:
+    """Bytes that a card of this rate may pass at once after a pause; 0 without a limit."""
+    rate = parse_rate(link)
+    return _burst(rate / 8) if rate else 0
+
+
 def unavailable() -> str | None:
     """Why networks cannot be built here; None where they can. Builds a small one to know."""
     if sys.platform != "linux":
@@ -220,7 +230,7 @@ def _member_links(address: str) -> list[str]:
 def _limit(interface: str, rate: float) -> str:
     """The tc line that limits what leaves an interface to a rate in bits per second."""
     bytes_per_s = rate / 8
-    burst = max(_MIN_BURST_BYTES, int(bytes_per_s * _BURST_S))
+    burst = _burst(bytes_per_s)
     queue = min(_MAX_QUEUE_BYTES, burst + int(bytes_per_s * _QUEUE_S))
     return f"qdisc add dev {interface} root tbf rate {rate:.0f}bit burst {burst} limit {queue}"
 

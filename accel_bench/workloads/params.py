@@ -74,6 +74,10 @@ class Placed:
             return meshes.parse(self.mesh)
         return {"data": self.processes} if self.processes > 1 else axes
 
+    def check(self, axes: Mapping[str, int]) -> None:
+        """Raises `RequestError` for values that cannot work on a mesh."""
+        raise NotImplementedError
+
     def check_place(self, platform: str) -> None:
         """Raises `RequestError` for a place that does not exist."""
         _positive("processes", self.processes)
