@@ -83,15 +83,18 @@ class Cell:
 
     @property
     def per_device(self) -> float | None:
-        """The rate over the number of jax devices."""
-        count = self.record.target.get("num_devices")
-        return self.rate.value / count if self.rate and count else None
+        """The rate over the number of jax devices; None where it is each device's already."""
+        return self._over(self.record.target.get("num_devices"))
 
     @property
     def per_chip(self) -> float | None:
         """The rate over the number of chips; None for a CPU or an unknown chip."""
-        count = self.record.target.get("num_chips")
-        return self.rate.value / count if self.rate and count else None
+        return self._over(self.record.target.get("num_chips"))
+
+    def _over(self, count: float | None) -> float | None:
+        if not self.rate or not count or self.record.workload == "collective":
+            return None
+        return self.rate.value / count
 
 
 @dataclass(frozen=True)
@@ -170,14 +173,16 @@ def _read(path: Path) -> Iterator[Source]:
             f"no records in {path}{why}: give the workdir of a run that has finished cases"
         )
     groups: dict[str, dict[tuple, Record]] = {}
-    meshes: dict[str, set[str]] = {}
+    several: set[str] = set()
     for record in found.records:
-        target = derive.target_name(record)
-        groups.setdefault(target, {})[pair_key(record)] = record
-        meshes.setdefault(target, set()).add(mesh.text(record.mesh))
+        target, key = derive.target_name(record), pair_key(record)
+        group = groups.setdefault(target, {})
+        if key in group and group[key].mesh != record.mesh:
+            several.add(target)
+        group[key] = record
     config, problems = workdir.plain_config(path), list(found.problems)
     for target, last in groups.items():
-        if len(meshes[target]) > 1:
+        if target in several:
             problems.append(f"{path} holds several meshes: the last record of each case counts")
         yield Source("", path, target, list(last.values()), problems, config)
         problems = []
