@@ -21,7 +21,17 @@ from accel_bench.workloads.params import Collective, Placed
 BASELINES = ("numpy", "numpy_1thread", "torch", "cupy")
 XLA = "xla"
 # Parameters whose value alone would not say what it is.
-_NAMED = ("processes", "link", "exchange", "accumulate", "local_steps", "mesh")
+_NAMED = (
+    "processes", "link", "exchange", "accumulate", "local_steps", "mesh",
+    "steps", "learning_rate", "warmup", "weight_decay", "clip", "temperature", "top_k",
+)  # fmt: skip
+# Parameters that say how a case is looked at and not what it is.
+_UNSAID = ("eval_every", "checkpoint_every")
+# Parameters that say nothing where they are as they are without being asked for.
+_PLAIN = {
+    "exchange": "auto", "accumulate": 1, "local_steps": 1, "file": "", "shifts": False,
+    "sampling": "greedy",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,17 @@ def describe(params: Mapping[str, Any]) -> str:
     """Parameters in a few words, for tables and messages: `gpt2_char train_step b12 l256`."""
     words = []
     # ConfigDicts sort their fields: what names the case comes first.
-    first = [key for key in ("model", "phase", "op", "direction") if key in params]
+    first = [key for key in ("model", "task", "phase", "op", "direction") if key in params]
     for key in [*first, *(key for key in params if key not in first)]:
         value = params[key]
+        if key in _UNSAID or _PLAIN.get(key) == value:
+            continue
         if key == "bytes" and isinstance(value, int):
             words.append(format_bytes(value))
         elif key in ("batch", "length", "chunks"):
             words.append(f"{key[0]}{value}")
+        elif key == "shifts":
+            words.append("with shifts")
         elif key in _NAMED:
             words.append(f"{key.replace('_', ' ')} {value}")
         elif isinstance(value, Mapping):
@@ -200,6 +214,8 @@ def _each_size(asked: list[Any], devices: int) -> list[Any]:
         if not isinstance(text, str) or ":each" not in text:
             found.append(text)
             continue
+        if text.count(":each") > 1:
+            raise RequestError(f"mesh={text}: only one axis can go through each size")
         others = mesh.size(mesh.parse(text.replace(":each", ":1")))
         sizes = [2**power for power in range(devices.bit_length()) if 2**power * others <= devices]
         found += [text.replace(":each", f":{size}") for size in sizes or [1]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -47,7 +48,9 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
         sys.exit(0)  # absl's own would say 1, which here means that a case failed
     try:
         values.set_gnu_getopt(True)  # flags may stand behind the command
-        return values(_resolve_config(list(argv)))
+        resolved = _resolve_config(list(argv))
+        sys.argv[:] = resolved  # where ml_collections looks whether --config comes first
+        return values(resolved)
     except RequestError as error:
         _exit(str(error))
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
@@ -137,6 +140,7 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         "list": _list,
     }
     _mend_streams()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as a scheduler ends a job: in order
     status = 0
     try:
         if command not in commands:
@@ -149,7 +153,8 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         return 2
     except KeyboardInterrupt:
         place = values.workdir or "the folder named above"
-        more = f"; --resume --workdir={place} carries on" if command == "run" else ""
+        leads = command == "run" and not values.process_id
+        more = f"; --resume --workdir={place} carries on" if leads else ""
         _say(f"interrupted{more}")
         return 130
     except OSError as error:  # of standard output: a record's and a workdir's have their own

@@ -16,7 +16,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from accel_bench import comparison, derive, regression, units
+from accel_bench import compare_numerics, comparison, derive, numerics, regression, units
 from accel_bench.cases import XLA
 from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.errors import RequestError
@@ -102,16 +102,24 @@ def show(found: Comparison, console: Console) -> None:
             console.print(literal(f"  {problem}", "yellow"), soft_wrap=True)
     console.print(literal(LEGEND.format(reference=reference.letter), "dim"))
     for name in dict.fromkeys(row.workload for row in found.rows):
-        rows = [row for row in found.rows if row.workload == name]
+        rows = [row for row in found.rows if row.workload == name and _tells(row)]
         console.print(_fitting(name, rows[:MAX_ROWS], found, console))
         if len(rows) > MAX_ROWS:
             console.print(f"  and {len(rows) - MAX_ROWS} more rows: --csv=FILE has them all")
+    if errors := compare_numerics.table(found):
+        console.print(errors)
     for finding in compare_findings.of_comparison(found):
-        console.print(literal(f"  {finding.text}"), soft_wrap=True)
+        console.print(literal(f"  {finding.text}", "red" if finding.error else ""), soft_wrap=True)
     for line in _program_differences(found):
         console.print(literal(line), soft_wrap=True)
     for line in found.unpaired:
         console.print(literal(f"not compared: {line}", "yellow"), soft_wrap=True)
+
+
+def _tells(row: Row) -> bool:
+    """Whether a row is worth a line: of a study of numerics what nobody could do is not."""
+    statuses = {cell.record.status for cell in row.cells if cell}
+    return row.workload != numerics.WORKLOAD or not statuses <= {"unsupported", "skipped"}
 
 
 def _fitting(name: str, rows: Sequence[Row], found: Comparison, console: Console) -> Table:
@@ -175,7 +183,7 @@ def value_text(cell: Cell | None) -> str:
     if cell is None:
         return "-"
     if cell.seconds is None:
-        return cell.record.status
+        return numerics.value_text(cell.record) or cell.record.status
     shown = units.seconds(cell.seconds.value)
     if cell.rate:
         shown = units.quantity(cell.rate.value, cell.rate.unit)

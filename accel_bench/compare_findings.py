@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from accel_bench import derive, units
+from accel_bench import compare_numerics, derive, units
 from accel_bench.comparison import Cell, Comparison, Row
 
 # Errors of one precision on two machines further apart than this are of different arithmetic.
@@ -16,16 +16,28 @@ _PADDING = 1.05
 
 @dataclass(frozen=True)
 class Finding:
-    """A sentence, and the labels of the rows that it rests on."""
+    """A sentence, and the labels of the rows that it rests on.
+
+    Attributes:
+      text: the sentence.
+      rows: the rows' names.
+      error: whether it says that the comparison itself is not what it seems.
+    """
 
     text: str
     rows: tuple[str, ...]
+    error: bool = False
 
 
 def of_comparison(found: Comparison) -> Iterator[Finding]:
     """What a comparison shows, most telling first."""
+    for text, rows in compare_numerics.inputs(found):
+        yield Finding(text, tuple(map(_name, rows)), error=True)
     for finder in (_overtaking, _emulated, _numerics, _bound_by, _network, _padding, _dispatch):
         yield from finder(found)
+    for finder in (compare_numerics.errors, compare_numerics.losses, compare_numerics.bits):
+        for text, rows in finder(found):
+            yield Finding(text, tuple(map(_name, rows)))
 
 
 def _name(row: Row) -> str:

@@ -60,8 +60,11 @@ class Ceilings:
 
 
 def time(record: Record) -> Median | None:
-    """Median seconds per step with its interval; None for a record without samples."""
-    if record.status != "ok" or not record.samples_s:
+    """Median seconds per step with its interval; None for a record without samples.
+
+    None, too, for a study of numerics: its few calls are of no speed to speak of.
+    """
+    if record.status != "ok" or not record.samples_s or record.facts.get("numerics"):
         return None
     return stats.median(record.samples_s)
 

@@ -24,6 +24,8 @@ _SETTINGS = (
     "TF_GPU_ALLOCATOR",
     "JAX_ENABLE_X64",
     "JAX_DEFAULT_MATMUL_PRECISION",
+    "JAX_DEFAULT_PRNG_IMPL",
+    "JAX_THREEFRY_PARTITIONABLE",
     "JAX_COMPILATION_CACHE_DIR",
     "JAX_DEBUG_NANS",
     "JAX_DISABLE_JIT",
@@ -73,6 +75,14 @@ def _nvidia_driver() -> str | None:
     return match.group(1) if match else None
 
 
+def _tcp_congestion_control() -> str | None:
+    """How the kernel shares a link among flows: what gloo over a slow network depends on."""
+    try:
+        return Path("/proc/sys/net/ipv4/tcp_congestion_control").read_text().strip()
+    except OSError:
+        return None
+
+
 def capture() -> dict[str, Any]:
     """What can be known without jax: versions, machine, settings. Strict JSON."""
     plugins = {
@@ -99,5 +109,6 @@ def capture() -> dict[str, Any]:
         },
         "memory_available": detect.memory_available(),
         "settings": {name: os.environ[name] for name in _SETTINGS if name in os.environ},
+        "tcp_congestion_control": _tcp_congestion_control(),
         "git_commit": _git_commit(),
     }

@@ -9,7 +9,7 @@ import dataclasses
 import re
 from typing import Any
 
-from accel_bench import compilers, detect, env, mesh
+from accel_bench import compilers, detect, env, mesh, workdir
 from accel_bench.cases import XLA
 from accel_bench.errors import RequestError
 from accel_bench.group import Group
@@ -72,6 +72,7 @@ class Executor:
             "seed": config.seed,
             "budget": dict(config.measure),
             "profile_dir": str(path / "traces") if config.profile else None,
+            "checkpoint_dir": str(path / workdir.CHECKPOINTS_NAME),
         }
 
     @property
@@ -178,6 +179,7 @@ class InProcess:
             Budget(**config.measure),
             self._place.path / "traces" if config.profile else None,
             progress.stage,
+            self._place.path.resolve() / workdir.CHECKPOINTS_NAME,
         )
         measured = dataclasses.asdict(outcome.measurement)
         return Reply(outcome.status, outcome.reason, measured, outcome.target, self._env)
@@ -209,10 +211,11 @@ def _check_devices(plan: Plan, target: dict[str, Any]) -> None:
     Raises:
       RequestError: they are others.
     """
-    attached, wanted = target["attached"], plan.config.fake_devices
+    attached = target["attached"]
+    wanted = plan.config.fake_devices * target.get("processes", 1)
     if wanted and attached != wanted:
         raise RequestError(
-            f"--fake_devices={wanted}, but the back end has {attached} devices: it was started "
-            "before; use --isolation=process"
+            f"--fake_devices={plan.config.fake_devices}, but the back end has {attached} devices: "
+            "it was started before; use --isolation=process"
         )
     mesh.check(mesh.text(plan.axes), attached, f"{plan.platform}: {target['device_kind']}")

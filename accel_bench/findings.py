@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from accel_bench import derive, parallel_findings, units
+from accel_bench import (
+    derive,
+    inference_findings,
+    numerics_findings,
+    parallel_findings,
+    training_findings,
+    units,
+)
 from accel_bench.cases import XLA, format_bytes
 from accel_bench.derive import Ceilings
 from accel_bench.record import Record
@@ -197,13 +204,9 @@ def _model(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterator[
         of = f", {units.percent(share.value)} of the {share.of}" if share else ""
         work = f" ({units.quantity(flops.value, flops.unit)}{of})" if flops else ""
         yield f"{words} of {top.params['model']} in {top.precision}: {_shown(top)}{work}."
-    for record in records:
-        step = derive.time(record)
-        if record.params.get("phase") == "decode" and step:
-            yield (
-                f"Decoding {record.params['model']} in {record.precision}, batch "
-                f"{record.params['batch']}: {units.seconds(step.value)} per step, {_shown(record)}."
-            )
+    for phase in (*names, "decode"):
+        yield from _precisions([r for r in records if r.params.get("phase") == phase])
+    yield from inference_findings.sentences(records)
     yield from parallel_findings.sentences(records)
 
 
@@ -215,4 +218,6 @@ _FINDERS: dict[str, _Finder] = {
     "collective": _collective,
     "attention": _attention,
     "model": _model,
+    "numerics": numerics_findings.sentences,
+    "training": training_findings.sentences,
 }

@@ -112,6 +112,7 @@ class Lead:
         """
         self.cluster, self._experiment = cluster, experiment
         self._peers: dict[int, Peer] = {}
+        self._refused: dict[int, str] = {}
         self._changed = threading.Condition()
         try:
             family, _, _, _, address = socket.getaddrinfo(
@@ -123,7 +124,7 @@ class Lead:
         except OSError as error:
             raise RequestError(
                 f"process 0 cannot listen at --coordinator={cluster.address}: "
-                f"{os.strerror(error.errno or 0)}; choose a free port of this very host"
+                f"{_words(error)}; choose a free port of this very host"
             ) from error
         threading.Thread(target=self._accept, daemon=True).start()
 
@@ -143,8 +144,11 @@ class Lead:
         peer = Peer(line, hello)
         with self._changed:
             refusal = self._refusal(hello, number)
-            if not refusal and isinstance(number, int):
-                self._peers[number] = peer
+            if isinstance(number, int):
+                if refusal:
+                    self._refused[number] = refusal
+                else:
+                    self._peers[number] = peer
             self._changed.notify_all()
         if refusal:
             line.send({"refused": refusal})
@@ -189,7 +193,12 @@ class Lead:
                 if left <= 0 or not self._changed.wait(left):
                     raise StartError(
                         f"of {self.cluster.num_processes} processes {_few(missing)} did not come "
-                        f"to {self.cluster.address} within {timeout_s:.0f} s",
+                        f"to {self.cluster.address} within {timeout_s:.0f} s"
+                        + "".join(
+                            f"; {n} came and was refused: {self._refused[n]}"
+                            for n in missing
+                            if n in self._refused
+                        ),
                         status="timeout",
                     )
             gone = [n for n in numbers if self._peers[n].gone]
@@ -206,6 +215,12 @@ class Lead:
         with self._changed:
             for peer in self._peers.values():
                 peer.line.send({"over": True})
+
+
+def _words(error: OSError) -> str:
+    # A name that is not known has a number of its own kind; Python adds words to the others.
+    known = isinstance(error, socket.gaierror) or not error.errno
+    return str(error.strerror or error) if known else os.strerror(error.errno or 0)
 
 
 def _few(numbers: list[int]) -> str:

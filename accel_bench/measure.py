@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from accel_bench import agree, program, stats, timing
+from accel_bench import agree, checksum, program, stats, timing
 from accel_bench.timing import Budget, Launch
 from accel_bench.workloads.base import Device, HostCall, HostWorkload, Workload, fetch
 
@@ -72,32 +72,19 @@ def measure(
       OutOfMemory, Invalid, NonFinite: see there.
     """
     on_stage("compiling")
-    jitted = jax.jit(workload.fn, donate_argnums=workload.donate, keep_unused=True)
-    start = time.perf_counter()
-    lowered = jitted.lower(*workload.inputs)
-    result.facts["lower_s"] = time.perf_counter() - start
-    start = time.perf_counter()
-    compiled = lowered.compile()
-    result.compile_s = time.perf_counter() - start
-
-    sizes = program.memory(compiled)
-    needed = program.needed_bytes(sizes)
-    result.facts["memory"] = {**sizes, "needed": needed}
-    if needed is not None and available_bytes is not None and needed > available_bytes:
-        raise OutOfMemory(_too_big(needed, available_bytes))
-    text = compiled.as_text() or ""
-    if not program.holds(text, workload.holds):
-        raise Invalid("folded: the optimised program no longer holds the operation")
-    result.facts["dot_operands"] = sorted(program.dot_operand_types(text))
-    del text, lowered
-
+    compiled = compile_step(workload, available_bytes, result)
     on_stage("making inputs")
     args, expected = workload.init(seed)
     jax.block_until_ready(args)
+    drawn = workload.drawn(args)
+    if drawn:
+        result.facts["inputs_checksum"] = checksum.of_inputs(drawn)
     on_stage("first call")
     start = time.perf_counter()
     out = jax.block_until_ready(compiled(*args))
     result.first_call_s = time.perf_counter() - start
+    if drawn:
+        result.facts["result_checksum"] = checksum.of_result(out)
     _require_finite(out)
     if workload.error:
         error = workload.error(expected, out)
@@ -134,6 +121,9 @@ def measure(
         "linearity": linearity,
         "drift": stats.drift(result.samples_s),
     }
+    if workload.single_steps:
+        on_stage("timing single steps")
+        result.facts["single_steps_s"] = _time_single(timer, budget)
     if workload.parts:
         on_stage("timing the parts")
         result.facts["parts_s"] = _time_parts(workload.parts, timer, budget)
@@ -143,6 +133,35 @@ def measure(
     if workload.doubled:
         on_stage("checking the loop")
         _check_doubled(workload, timer, result)
+
+
+def compile_step(
+    workload: Workload, available_bytes: int | None, result: Measurement
+) -> jax.stages.Compiled:
+    """Compiles a workload's function, and looks at what came out.
+
+    Raises:
+      OutOfMemory: it needs more than the `available_bytes` of a device.
+      Invalid: the program does not hold what it should.
+    """
+    jitted = jax.jit(workload.fn, donate_argnums=workload.donate, keep_unused=True)
+    start = time.perf_counter()
+    lowered = jitted.lower(*workload.inputs)
+    result.facts["lower_s"] = time.perf_counter() - start
+    start = time.perf_counter()
+    compiled = lowered.compile()
+    result.compile_s = time.perf_counter() - start
+
+    sizes = program.memory(compiled)
+    needed = program.needed_bytes(sizes)
+    result.facts["memory"] = {**sizes, "needed": needed}
+    if needed is not None and available_bytes is not None and needed > available_bytes:
+        raise OutOfMemory(_too_big(needed, available_bytes))
+    text = compiled.as_text() or ""
+    if not program.holds(text, workload.holds):
+        raise Invalid("folded: the optimised program no longer holds the operation")
+    result.facts["dot_operands"] = sorted(program.dot_operand_types(text))
+    return compiled
 
 
 def _too_big(needed: int, available: int) -> str:
@@ -193,6 +212,14 @@ def _time_parts(
 
     timing.sample(once, 1, dataclasses.replace(budget, max_samples=_MAX_PARTS))
     return samples
+
+
+def _time_single(timer: _CompiledTimer, budget: Budget) -> list[float]:
+    """Seconds of single calls, each waited for; fewer of them after four times the budget."""
+    wanted = timer.workload.single_steps
+    patient = timing.Budget(0.0, wanted, 4 * budget.max_seconds, wanted)
+    with jax.transfer_guard("disallow"):
+        return timing.sample(lambda: timer.seconds(1), timer.workload.inner, patient)
 
 
 def _check_doubled(workload: Workload, timer: _CompiledTimer, result: Measurement) -> None:

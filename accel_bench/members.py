@@ -16,8 +16,12 @@ from typing import IO, Any, Protocol, TypeAlias
 
 # Told every message of a worker, and None once, when there will be no more.
 Listener: TypeAlias = Callable[[dict[str, Any] | None], None]
-# What libtpu says on every machine without a TPU.
-_START_NOISE = re.compile(r"worker hostname|accelerator type|before InitGoogle|Source Location")
+# What libtpu says on every machine without a TPU,
+_START_NOISE = re.compile(
+    r"worker hostname|accelerator type|before InitGoogle|Source Location"
+    # And gloo on every start, several processes into each other.
+    r"|\[Gloo\]|peer ranks|^\d+$"
+)
 _CLOSE_TIMEOUT_S = 5.0
 
 

@@ -9,6 +9,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from accel_bench import derive, stats
 from accel_bench.record import Record
 
@@ -184,3 +186,58 @@ def reliefs(records: Sequence[Record]) -> list[Relief]:
         speedup = {name: rate.value / base.value for name, rate in rates.items() if rate}
         found.append(Relief(plain, others, speedup))
     return found
+
+
+@dataclass(frozen=True)
+class Learnt:
+    """What trainings that differ in the relief alone have learnt, beside that without relief.
+
+    Attributes:
+      plain: the record without relief.
+      others: relief -> its record.
+      tokens, seconds: how much each of them had learnt from, and for how long, at least.
+      after_tokens, after_seconds: relief (`fp32` without) -> loss on held-out data by then.
+    """
+
+    plain: Record
+    others: Mapping[str, Record]
+    tokens: float
+    seconds: float
+    after_tokens: Mapping[str, float]
+    after_seconds: Mapping[str, float]
+
+
+def learnt(records: Sequence[Record]) -> list[Learnt]:
+    """Every group of trainings of one task with different reliefs, one of them without."""
+    groups: dict[tuple, dict[str, Record]] = {}
+    for record in records:
+        if (record.facts.get("curve") or {}).get("step") and record.params.get("exchange"):
+            # With accumulation as much is learnt from in fewer steps.
+            schedule = ("steps", "warmup", "eval_every", "checkpoint_every")
+            key = (*same_but(record, *RELIEFS, *schedule), tuple(record.mesh.items()))
+            groups.setdefault(key, {})[relief_name(record)] = record
+    return [
+        _learnt(group)
+        for group in groups.values()
+        if len(group) > 1 and any(map(is_plain, group.values()))
+    ]
+
+
+def _learnt(group: Mapping[str, Record]) -> Learnt:
+    curves = {name: record.facts["curve"] for name, record in group.items()}
+    tokens = min(curve["tokens"][-1] for curve in curves.values())
+    seconds = min(curve["elapsed_s"][-1] for curve in curves.values())
+    plain = next(name for name, record in group.items() if is_plain(record))
+    return Learnt(
+        group[plain],
+        {name: record for name, record in group.items() if name != plain},
+        tokens,
+        seconds,
+        {name: _loss_by(curve, "tokens", tokens) for name, curve in curves.items()},
+        {name: _loss_by(curve, "elapsed_s", seconds) for name, curve in curves.items()},
+    )
+
+
+def _loss_by(curve: Mapping[str, Sequence[float]], what: str, limit: float) -> float:
+    """Loss on held-out data when so much of something was spent, between the looks around it."""
+    return float(np.interp(limit, curve[what], curve["test_loss"]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from accel_bench import derive, parallel, units
 from accel_bench.record import Record
@@ -92,4 +92,22 @@ def _relief(records: Sequence[Record]) -> Iterator[str]:
         yield (
             f"{_model(found.plain)} on {count}{where}, tokens/s beside gradients in fp32 on every "
             f"step: {', '.join(gains)}."
+        )
+
+
+def learning(records: Sequence[Record]) -> Iterator[str]:
+    """Sentences about one machine's trainings with different reliefs."""
+    for found in parallel.learnt(records):
+        link = found.plain.params.get("link")
+        where = f" at {link}" if link else ""
+
+        def losses(by: Mapping[str, float]) -> str:
+            return ", ".join(f"{name} {units.digits(loss)}" for name, loss in by.items())
+
+        replicas = found.plain.params.get("processes") or found.plain.target.get("num_devices")
+        task, time = found.plain.params.get("task"), units.seconds(found.seconds)
+        yield (
+            f"Loss on held-out {task} of {replicas} replicas{where}, after as much data: "
+            f"{losses(found.after_tokens)}; after as much time ({time}): "
+            f"{losses(found.after_seconds)}."
         )

@@ -19,7 +19,7 @@ from accel_bench.config import Config
 from accel_bench.detect import PLATFORMS, Attached
 from accel_bench.errors import RequestError, unknown
 from accel_bench.target import Target
-from accel_bench.workloads.params import Placed
+from accel_bench.workloads.params import MAX_LOCAL_PROCESSES, Placed
 
 # What makes a library's one-thread baseline one.
 BASELINE_ENVIRON = {
@@ -137,7 +137,12 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
         choice += notes
         devices = mesh.size(axes) if axes else _devices(config, platform, found)
         cases = expand(config, platform, axes, devices)
-        jobs = [_measuring(case, axes, count) for case in cases]
+        jobs = [_measuring(case, axes, count, isolated) for case in cases]
+        if config.mesh and all(_is_placed(job.case) for job in jobs):
+            raise RequestError(
+                f"--mesh={config.mesh} divides nothing: every case of this config has a mesh or "
+                "processes of its own"
+            )
         # Starting processes takes seconds: those that share them follow each other.
         groups = list(dict.fromkeys(job.processes for job in jobs))
         jobs.sort(key=lambda job: groups.index(job.processes))
@@ -157,11 +162,16 @@ def _devices(config: Config, platform: str, found: Attached) -> int:
     return cpu_devices(config) if platform == "cpu" else found.counts[platform]
 
 
-def _measuring(case: Case, axes: Mapping[str, int], count: int) -> Job:
+def _is_placed(case: Case) -> bool:
+    typed = case.typed_params()
+    return isinstance(typed, Placed) and typed.placed
+
+
+def _measuring(case: Case, axes: Mapping[str, int], count: int, isolated: bool) -> Job:
     """The job that measures a case: where the run is, or in the case's own place.
 
     Raises:
-      RequestError: the case starts processes, and the run is several already.
+      RequestError: the case starts processes, and the run is several already or starts none.
     """
     typed = case.typed_params()
     job = Job(case, own_axes(typed, axes), processes=Processes(count))
@@ -170,6 +180,10 @@ def _measuring(case: Case, axes: Mapping[str, int], count: int) -> Job:
     if count > 1:
         raise RequestError(
             f"config.cases.{case.name} starts processes of its own: leave --num_processes out"
+        )
+    if not isolated:
+        raise RequestError(
+            f"config.cases.{case.name} starts processes of its own: it needs --isolation=process"
         )
     return dataclasses.replace(job, processes=Processes(typed.processes, typed.link))
 
@@ -186,6 +200,11 @@ def _measured(
         raise RequestError(
             f"--fake_devices={config.fake_devices} makes virtual CPU devices: add --device=cpu"
         )
+    if processes > MAX_LOCAL_PROCESSES and not cluster:
+        raise RequestError(
+            f"--num_processes={processes} are too many for one machine: at most "
+            f"{MAX_LOCAL_PROCESSES}, or name a --coordinator"
+        )
     if processes > 1 and not cluster and platform != "cpu":
         raise RequestError(
             f"--num_processes={processes} without --coordinator starts processes on this machine's "
@@ -198,7 +217,7 @@ def _measured(
     axes, notes = mesh.parse(config.mesh), ""
     where = f"{platform}: {found.name[platform]}"
     if processes > 1:
-        where = f"{platform}, {processes} processes"
+        where = f"{processes} processes, {platform}"
         notes = f"; as {processes} processes"
         if not axes:
             axes = {"data": count}

@@ -47,6 +47,11 @@ class Precision:
         """Whether operands are scaled to the range of an integer before they are stored."""
         return self.storage == "int8"
 
+    @property
+    def bits(self) -> int:
+        """Bits of an operand as it is stored: 8, 16 or 32."""
+        return 8 if self.unit in ("int8", "fp8") else 16 if self.storage in (BF16, F16) else 32
+
 
 F32, BF16, F16 = "float32", "bfloat16", "float16"
 E4M3, E5M2 = "float8_e4m3fn", "float8_e5m2"
@@ -62,6 +67,9 @@ PRECISIONS: dict[str, Precision] = {
     "fp16": Precision(F16, F16, F32, F16, None, "fp16", 2e-3),
     # fp32 in memory, bf16 in the multiplier: what mixed-precision training does.
     "mixed_bf16": Precision(F32, BF16, F32, F32, None, "bf16", 1e-2),
+    # The same in fp16; a train step scales its loss, as gradients are small (models/loss_scaling).
+    "mixed_fp16": Precision(F32, F16, F32, F32, None, "fp16", 2e-3),
+    # Eight bits: of a model, in inference, products with weights, scaled (models/quantised.py).
     "fp8_e4m3": Precision(E4M3, E4M3, F32, BF16, None, "fp8", 0.1),
     "fp8_e5m2": Precision(E5M2, E5M2, F32, BF16, None, "fp8", 0.2),
     "int8": Precision("int8", "int8", "int32", "int32", None, "int8", 0.05),

@@ -28,6 +28,8 @@ DEFAULT_THRESHOLD = 5.0
 # to real changes.
 MIN_CASES = 20
 _NEARLY_ALL = 0.98
+# Errors further apart than this are of another arithmetic.
+_SAME_ERROR = 3.0
 # Rows that do not say how fast the work is.
 _UNCLEAR = frozenset({"noisy", "few-samples", "nonlinear", "drift"})
 
@@ -110,6 +112,8 @@ def _verdict(old: Record, new: Record | None, threshold: float) -> Verdict:
         return Verdict(label, "mended", reason=f"was {old.status}: {old.reason}")
     if old.status != "ok":
         return Verdict(label, "same", reason=f"{old.status} before, {new.status} now")
+    if old.facts.get("numerics"):
+        return _of_errors(label, old, new)
     before, now = derive.time(old), derive.time(new)
     if before is None or now is None:
         return Verdict(label, "unclear", reason="compiled and not run")
@@ -127,6 +131,14 @@ def _verdict(old: Record, new: Record | None, threshold: float) -> Verdict:
     if p < SIGNIFICANCE and abs(change) * 100 > threshold:
         kind = "slower" if change > 0 else "faster"
     return Verdict(label, kind, change, effect, p)
+
+
+def _of_errors(label: str, old: Record, new: Record) -> Verdict:
+    """A study of numerics has no speed: what counts is that its results are as exact as before."""
+    one, other = (r.facts.get("error") for r in (old, new))
+    same = one == other or (one and other and 1 / _SAME_ERROR < other / one < _SAME_ERROR)
+    reason = "" if same else f"no time is compared; relative error {one} before, {other} now"
+    return Verdict(label, "same" if same else "unclear", reason=reason)
 
 
 def _test(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:

@@ -12,7 +12,15 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-from accel_bench import derive, findings, parallel, units
+from accel_bench import (
+    derive,
+    findings,
+    inference_findings,
+    numerics,
+    parallel,
+    training_findings,
+    units,
+)
 from accel_bench.cases import XLA
 from accel_bench.derive import Ceilings
 from accel_bench.record import FAILURES, Record
@@ -108,6 +116,9 @@ def note(record: Record, best: Mapping[str, Ceilings]) -> str:
         notes.append(f"{units.percent(hidden)} hidden")
     if record.facts.get("host_and_device_share_memory") and record.status == "ok":
         notes.append("within main memory")
+    cache = inference_findings.cache_note(record)
+    if cache and record.status == "ok":
+        notes.append(cache)
     trace = record.facts.get("device_trace")
     if trace:
         calls = trace.get("calls", 1) * record.facts.get("steps_per_call", 1)
@@ -147,12 +158,16 @@ COLUMNS = (
     Column("bus bandwidth", _bandwidth("bus_bytes")),
     Column("model FLOP/s", _model_flops),
     Column("of peak", _fraction),
+    *(Column(title, cell) for title, cell in inference_findings.CELLS.items()),
+    Column("accuracy", training_findings.accuracy_cell),
+    Column("held-out loss", training_findings.loss_cell),
     Column("without exchange", _part("without")),
     Column("communication", _communication),
     Column("compute", _part("compute")),
     Column("waiting", _part("waiting")),
     Column("exchange", _part("exchange")),
     Column("rel. error", _error),
+    *(Column(title, cell) for title, cell in numerics.CELLS.items()),
     Column("status", status, right=False),
     Column("note", note, right=False),
 )
@@ -255,7 +270,8 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 
 # Where a table is too wide: what it can do without, least needed first. Notes go under the table.
-DROPPED_FIRST = ("note", "95 %", "delivered", "model FLOP/s", "rel. error", "level", "library",
+DROPPED_FIRST = ("note", "cache", "state", "needed", "weights", "p50", "95 %", "delivered",
+                 "model FLOP/s", "rel. error", "level", "library",
                  "of peak")  # fmt: skip
 
 

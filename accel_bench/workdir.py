@@ -5,6 +5,8 @@ records.jsonl    one line per finished case
 worker.log       what libraries printed
 traces/          device traces (`--profile`)
 hlo/             texts of compiled programs (`--dump_hlo`)
+checkpoints/     of trainings, a folder for each case (`Case.key`); they stay when its record is
+                 written, and `--resume` carries on from them while there is none
 .lock            held while a run writes; the file itself stays
 """
 
@@ -27,6 +29,7 @@ from accel_bench.record import Journal, ReadResult, Record
 CONFIG_NAME = "config.json"
 LOG_NAME = "worker.log"
 LOCK_NAME = ".lock"
+CHECKPOINTS_NAME = "checkpoints"
 
 
 def default_path(config: Config) -> Path:
@@ -87,6 +90,7 @@ class Workdir:
         file = self.path / record.FILE_NAME
         try:
             if not file.exists() or not file.stat().st_size:
+                self._refuse_checkpoints(resume)
                 return ReadResult([], [], 0)
             found = record.read(file)
         except OSError as error:
@@ -113,6 +117,15 @@ class Workdir:
                 "to carry on there, or choose another --workdir"
             )
         return found
+
+    def _refuse_checkpoints(self, resume: bool) -> None:
+        """Raises `RequestError` where a training was stopped here and is not to be carried on."""
+        folder = self.path / CHECKPOINTS_NAME
+        if not resume and folder.is_dir() and any(folder.iterdir()):
+            raise RequestError(
+                f"--workdir={self.path} holds checkpoints of a run that was stopped: add --resume "
+                "to carry on there, or choose another --workdir"
+            )
 
     def _difference(self, config: Config) -> str:
         with contextlib.suppress(RequestError):

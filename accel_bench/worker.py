@@ -100,18 +100,20 @@ def main() -> None:
             hlo_file = request["hlo_file"]
             outcome = compiling.execute(session, case, hlo_file and Path(hlo_file), on_stage)
         else:
-            profile_dir = request["profile_dir"]
-            if profile_dir and together and together["process_id"]:
-                profile_dir = tempfile.mkdtemp()  # the run's own folder is the first one's
-            outcome = execute.execute(
-                session,
-                case,
-                request["axes"],
-                request["seed"],
-                Budget(**request["budget"]),
-                Path(profile_dir) if profile_dir else None,
-                on_stage,
-            )
+            with tempfile.TemporaryDirectory() as elsewhere:
+                profile_dir = request["profile_dir"]
+                if profile_dir and together and together["process_id"]:
+                    profile_dir = elsewhere  # the run's own folder is the first one's
+                outcome = execute.execute(
+                    session,
+                    case,
+                    request["axes"],
+                    request["seed"],
+                    Budget(**request["budget"]),
+                    Path(profile_dir) if profile_dir else None,
+                    on_stage,
+                    Path(request["checkpoint_dir"]),
+                )
         say("done", **dataclasses.asdict(outcome))
 
 

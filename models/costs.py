@@ -93,20 +93,32 @@ def decode_flops(config: ModelConfig, batch: int, cache_length: int) -> int:
 
 
 def param_bytes(config: ModelConfig) -> int:
-    return param_count(config) * DTYPE_BYTES[config.param_dtype]
+    """Bytes of all parameters as they are stored."""
+    return param_count(config) * DTYPE_BYTES[config.param_dtype] - _spared_bytes(config)
+
+
+def _spared_bytes(config: ModelConfig) -> int:
+    """What weights in 8 bits spare: a byte each, and an fp32 scale for each output channel."""
+    if config.weight_dtype is None:
+        return 0
+    shapes = [s for name, s in gemm_shapes(config, 1).items() if name != "unembed"]
+    stored = sum(k * n * DTYPE_BYTES[config.param_dtype] for _, k, n in shapes)
+    scaled = sum(k * n + 4 * n for _, k, n in shapes)
+    return config.num_layers * (stored - scaled)
 
 
 def train_state_bytes(config: ModelConfig, optimizer: str = "adamw") -> int:
     """Weights, AdamW's two moments in the same dtype, and two int32 counts of steps.
 
-    Gradients come on top while a step runs: once more `param_bytes`.
+    A scale of the loss, where there is one, and its count are 8 bytes more. Gradients come on top
+    while a step runs: once more `param_bytes`.
 
     Raises:
       ValueError: for any other optimizer.
     """
     if optimizer != "adamw":
         raise ValueError(f"optimizer={optimizer!r} is not one of adamw")
-    return 3 * param_bytes(config) + 2 * 4
+    return 3 * param_bytes(config) + 2 * 4 + (8 if config.loss_scaling else 0)
 
 
 def kv_cache_bytes(config: ModelConfig, batch: int, length: int) -> int:
@@ -126,7 +138,7 @@ def decode_bytes(config: ModelConfig, batch: int, cache_length: int) -> int:
     weights = param_count(config)
     if not config.tied_embedding:
         weights -= config.vocab_size * config.width
-    weight_bytes = weights * DTYPE_BYTES[config.param_dtype]
+    weight_bytes = weights * DTYPE_BYTES[config.param_dtype] - _spared_bytes(config)
     return weight_bytes + kv_cache_bytes(config, batch, cache_length)
 
 

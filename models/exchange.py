@@ -40,7 +40,7 @@ Names of dimensions: n replicas, N length of the padded vector, S = N / n that o
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Unpack
 
 import jax
 import jax.numpy as jnp
@@ -51,10 +51,9 @@ from models.costs import param_count
 from models.exchange_options import SCALED_BLOCK, Exchange, padded_length
 from models.sizes import ModelConfig
 from models.train_step import (
-    LEARNING_RATE,
-    LearningRate,
     Params,
     TrainState,
+    Update,
     abstract_train_state,
     apply_gradients,
     loss_fn,
@@ -118,14 +117,14 @@ def train_step(
     tokens: jax.Array,
     *,
     mesh: Mesh,
-    learning_rate: LearningRate = LEARNING_RATE,
     predicted: int | None = None,
+    **update: Unpack[Update],
 ) -> tuple[ExchangeState, dict[str, jax.Array]]:
     """One exchange between replicas, after as many local steps as `exchange` says.
 
     Args:
       tokens: (B, T+1), B sequences for all replicas, micro-batches and local steps together.
-      learning_rate, predicted: as in `models.train_step.train_step`.
+      predicted, update: as in `models.train_step.train_step`.
 
     Returns:
       The new state, with the structure, dtypes and shardings of the old one, which may be donated;
@@ -136,7 +135,7 @@ def train_step(
     Raises:
       ValueError: if the batch or the mesh does not fit the exchange.
     """
-    parts = pieces(config, exchange, mesh, learning_rate=learning_rate, predicted=predicted)
+    parts = pieces(config, exchange, mesh, predicted=predicted, **update)
     own, losses_n = parts.compute(state, tokens)
     mean, residual = parts.exchange(own, state.residual)
     state = parts.update(state._replace(residual=residual), mean)
@@ -149,8 +148,8 @@ def pieces(
     exchange: Exchange,
     mesh: Mesh,
     *,
-    learning_rate: LearningRate = LEARNING_RATE,
     predicted: int | None = None,
+    **update: Unpack[Update],
 ) -> Pieces:
     """The functions that `train_step` is made of, to time the exchange and the rest apart.
 
@@ -161,7 +160,7 @@ def pieces(
       not touch the residual, which the caller puts in.
     """
     local = exchange.local_steps > 1
-    own = partial(_own_steps, learning_rate=learning_rate) if local else _own_gradient
+    own = partial(_own_steps, **update) if local else _own_gradient
     compute = partial(own, config, exchange, predicted)
     exchanged = _on_replicas(mesh, partial(_exchange, exchange), (_OWN, _OWN), (_EQUAL, _OWN))
 
@@ -170,17 +169,17 @@ def pieces(
         plain = TrainState(*state[:3])
         return _on_replicas(mesh, compute, (_EQUAL, _OWN), _OWN)(plain, tokens)
 
-    def update(state: ExchangeState, mean: Any) -> ExchangeState:
+    def apply(state: ExchangeState, mean: Any) -> ExchangeState:
         if local:
             new_state = TrainState(state.step + exchange.local_steps, *mean)
         else:
-            new_state = apply_gradients(TrainState(*state[:3]), mean, learning_rate)
+            new_state = apply_gradients(TrainState(*state[:3]), mean, **update)
         places = state_shardings(config, mesh)
         return ExchangeState(
             *jax.lax.with_sharding_constraint(new_state, places), residual=state.residual
         )
 
-    return Pieces(checked_compute, exchanged, update)
+    return Pieces(checked_compute, exchanged, apply)
 
 
 def _on_replicas(mesh: Mesh, fn: Callable, in_specs: Any, out_specs: Any) -> Callable:
@@ -209,14 +208,13 @@ def _own_steps(
     predicted: int | None,
     state: TrainState,
     tokens: jax.Array,
-    *,
-    learning_rate: LearningRate,
+    **update: Unpack[Update],
 ) -> tuple[Any, jax.Array]:
     """This replica's parameters and optimizer state after its local steps, and the first's loss."""
 
     def step(state: TrainState, tokens: jax.Array) -> tuple[TrainState, jax.Array]:
         grads, loss = _accumulated(config, exchange, predicted, state.params, tokens)
-        return apply_gradients(state, grads, learning_rate), loss
+        return apply_gradients(state, grads, **update), loss
 
     batches = tokens.reshape(exchange.local_steps, -1, tokens.shape[-1])
     state, losses = jax.lax.scan(step, state, batches)
@@ -249,7 +247,7 @@ def _accumulated(
 
 def _exchange(exchange: Exchange, own: Any, residual: Any) -> tuple[Any, Any]:
     """Mean over replicas of trees with a leading axis of 1; inside of a replica."""
-    if not exchange.compressed:
+    if not exchange.compressed or jax.lax.axis_size("data") == 1:  # nobody to send to
         return _mean_tree(exchange, own), residual
     vector, unravel = ravel_pytree(jax.tree.map(lambda x: x[0], own))
     replicas = jax.lax.axis_size("data")
@@ -266,16 +264,22 @@ def _exchange(exchange: Exchange, own: Any, residual: Any) -> tuple[Any, Any]:
 def _mean_tree(exchange: Exchange, own: Any) -> Any:
     """Mean by all-reduce in fp32, or with 'none' what is this replica's own.
 
-    Whole numbers are counts of steps, which all replicas have in common.
+    All leaves travel as one vector: a message for each would cost a latency for each. Whole numbers
+    are counts of steps, which all replicas have in common.
     """
-
-    def mean(x: jax.Array) -> jax.Array:
-        if exchange.format == "none" or not jnp.issubdtype(x.dtype, jnp.floating):
-            return x[0]
-        total = jax.lax.psum(x[0].astype(jnp.float32), "data")
-        return (total / jax.lax.axis_size("data")).astype(x.dtype)
-
-    return jax.tree.map(mean, own)
+    own = jax.tree.map(lambda x: x[0], own)
+    if exchange.format == "none":
+        return own
+    leaves, structure = jax.tree.flatten(own)
+    is_float = [jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves]
+    wide = [leaf.astype(jnp.float32) for leaf, f in zip(leaves, is_float, strict=True) if f]
+    vector, unravel = ravel_pytree(wide)
+    means = iter(unravel(jax.lax.psum(vector, "data") / jax.lax.axis_size("data")))
+    mixed = [
+        next(means).astype(leaf.dtype) if f else leaf
+        for leaf, f in zip(leaves, is_float, strict=True)
+    ]
+    return jax.tree.unflatten(structure, mixed)
 
 
 def _compressed_mean(format: str, sent_nS: jax.Array) -> tuple[jax.Array, jax.Array]:

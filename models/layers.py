@@ -14,11 +14,14 @@ from functools import partial
 import jax
 import jax.numpy as jnp
 
+from models.quantised import Scaled, scaled_dot
 from models.sizes import ModelConfig
 
 
-def dot(x_xM: jax.Array, w_MN: jax.Array, config: ModelConfig) -> jax.Array:
-    """Product with a weight, in the compute dtype and the chosen precision."""
+def dot(x_xM: jax.Array, w_MN: jax.Array | Scaled, config: ModelConfig) -> jax.Array:
+    """Product with a weight, in the compute dtype and the chosen precision, or in 8 bits."""
+    if isinstance(w_MN, Scaled):
+        return scaled_dot(x_xM, w_MN, config)
     flat_NM = x_xM.reshape(-1, x_xM.shape[-1]).astype(config.dtype)
     out = jnp.matmul(
         flat_NM,

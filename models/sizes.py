@@ -5,8 +5,10 @@ from collections.abc import Mapping
 
 ACTIVATIONS = ("gelu", "swiglu")
 ATTENTIONS = ("einsum", "jax", "cudnn")
+SAMPLINGS = ("greedy", "top_k")
 REMATS = ("none", "dots", "full")
 DTYPE_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
+WEIGHT_DTYPES = ("int8", "float8_e4m3fn")  # one byte each
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +38,7 @@ class ModelConfig:
 
     dtype: str = "float32"  # of activations and of the operands of every dot
     param_dtype: str = "float32"  # of the stored weights and of the optimizer's moments
+    weight_dtype: str | None = None  # of the layers' weights where scaled to 8 bits: no training
     remat: str = "none"  # 'none', 'dots' (keep the weight matmuls' outputs) or 'full'
     scan_layers: bool = True  # one loop over stacked layers, or the same layers unrolled
     attention: str = "einsum"  # 'einsum' (ours), 'jax' (jax.nn, XLA) or 'cudnn' (GPU only)
@@ -62,6 +65,8 @@ class ModelConfig:
         _require_one_of("remat", self.remat, REMATS)
         _require_one_of("dtype", self.dtype, tuple(DTYPE_BYTES))
         _require_one_of("param_dtype", self.param_dtype, tuple(DTYPE_BYTES))
+        if self.weight_dtype is not None:
+            _require_one_of("weight_dtype", self.weight_dtype, WEIGHT_DTYPES)
 
     @property
     def queries_per_kv_head(self) -> int:
@@ -71,6 +76,11 @@ class ModelConfig:
     def wide_dtype(self) -> str:
         """For what must not be rounded to the compute dtype: fp32, or fp64 in an fp64 model."""
         return "float64" if self.dtype == "float64" else "float32"
+
+    @property
+    def loss_scaling(self) -> bool:
+        """Whether a train step scales its loss: gradients in fp16, weights in something wider."""
+        return self.dtype == "float16" and self.param_dtype != "float16"
 
     @property
     def mlp_inputs(self) -> int:
@@ -161,6 +171,21 @@ SIZES: dict[str, ModelConfig] = {
     "tiny": ModelConfig(
         num_layers=2, width=64, num_heads=4, num_kv_heads=2, head_size=16, mlp_width=128,
         vocab_size=256, context=64, source="made up: every feature, in milliseconds",
+    ),
+    "digits": ModelConfig(
+        num_layers=3, width=64, num_heads=4, num_kv_heads=2, head_size=16, mlp_width=128,
+        vocab_size=32, context=64, rope_base=100.0, scan_layers=False,
+        source="made up: 97 % of handwritten digits and more; see configs/digits.py",
+    ),
+    "digits_fast": ModelConfig(
+        num_layers=2, width=64, num_heads=4, num_kv_heads=2, head_size=16, mlp_width=128,
+        vocab_size=32, context=64, rope_base=100.0, scan_layers=False,
+        source="made up: the same with a layer less; see configs/digits_fast.py",
+    ),
+    "bytes_small": ModelConfig(
+        num_layers=4, width=128, num_heads=4, num_kv_heads=4, head_size=32, mlp_width=512,
+        vocab_size=256, context=128, activation="gelu", tied_embedding=True, scan_layers=False,
+        source="made up: learns a text in a minute on a CPU; see configs/text.py",
     ),
     "gpt2_char": ModelConfig(
         num_layers=6, width=384, num_heads=6, num_kv_heads=6, head_size=64, mlp_width=1536,

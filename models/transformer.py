@@ -10,6 +10,8 @@ that is fp64, as in a reference to check against):
   - logits (the unembedding's output) and all of the loss.
 Everything else, so every operand of every matmul, is in `config.dtype`; weights are stored in
 `config.param_dtype` and cast where they are used. `config.dot_precision` goes to every dot.
+With `config.weight_dtype` the layers' weights, and the operands of their products, are in 8 bits
+with scales (models/quantised.py).
 
 Names of dimensions: B batch, T length, D width, L layers, K key-value heads, G query heads per
 key-value head, C = G + 2 (a group's queries, its key and its value), Q head size, F MLP width,
@@ -81,8 +83,8 @@ class Block(nnx.Module):
     ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """One layer. Returns its output and the keys and values, (B, K, T, Q), of its input.
 
-        Without a cache the T positions attend to each other; with one (keys and values,
-        (B, K, S, Q)) theirs are put in at `first_position` and all of it is attended to.
+        Without a cache the T positions attend to each other. With one (keys and values,
+        (B, K, S, Q)) T is 1, and all of it is attended to with `first_position` replaced.
         """
         c = self.config
         B, T, D = x_BTD.shape
@@ -99,9 +101,10 @@ class Block(nnx.Module):
         v_BKTQ = constrain(v_BKTQ, ("batch", "kv_heads", None, None), self.mesh)
         k_BKSQ, v_BKSQ = k_BKTQ, v_BKTQ
         if cache is not None:
-            start = (0, 0, first_position, 0)
-            k_BKSQ = jax.lax.dynamic_update_slice(cache[0], k_BKTQ, start)
-            v_BKSQ = jax.lax.dynamic_update_slice(cache[1], v_BKTQ, start)
+            # By selection, not by an update: it can be fused into whatever reads the cache.
+            is_new_S1 = jnp.arange(cache[0].shape[2])[:, None] == first_position
+            k_BKSQ = jnp.where(is_new_S1, k_BKTQ, cache[0])
+            v_BKSQ = jnp.where(is_new_S1, v_BKTQ, cache[1])
         mixed_BKGTQ = attention(q_BKGTQ, k_BKSQ, v_BKSQ, first_position, c)
         mixed_BTN = mixed_BKGTQ.transpose(0, 3, 1, 2, 4).reshape(B, T, -1)
         x_BTD = x_BTD + dot(mixed_BTN, self.out_KGQD[...].reshape(-1, D), c)
@@ -202,7 +205,10 @@ class Transformer(nnx.Module):
             # prevent_cse puts in keep the compiler from undoing the recomputation.
             layer = jax.checkpoint(layer, policy=policy, prevent_cse=not c.scan_layers)
         inputs = {"weights": stacked, **(cache or {})}
-        return jax.lax.scan(layer, x_BTD, inputs, unroll=1 if c.scan_layers else c.num_layers)
+        # With a cache always a loop. A token a sequence takes little more than reading weights and
+        # cache once, and XLA on CPU would copy every layer's part of them to fresh memory.
+        is_loop = c.scan_layers or cache is not None
+        return jax.lax.scan(layer, x_BTD, inputs, unroll=1 if is_loop else c.num_layers)
 
 
 CACHE_AXES: LogicalAxes = ("layers", "batch", "kv_heads", None, None)

@@ -4,6 +4,8 @@ from accel_bench.cases import Case, describe, expand, format_bytes
 from accel_bench.config import base
 from accel_bench.errors import RequestError
 
+DECODE = {"workload": "model", "phase": "decode", "model": "tiny", "batch": 2, "length": 8}
+
 
 def config_of(**section):
     config = base("test")
@@ -93,6 +95,10 @@ def test_bad_cases_are_refused_by_name(section, axes, message):
             {},
             "did you mean 'tiny'",
         ),
+        (DECODE | {"sampling": "top_p"}, {}, "did you mean 'top_k'"),
+        (DECODE | {"phase": "prefill", "sampling": "top_k"}, {}, "is for phase decode"),
+        (DECODE | {"temperature": 0}, {}, "temperature must be a number above 0, got 0"),
+        (DECODE | {"top_k": 0}, {}, "top_k must be a whole number of at least 1, got 0"),
     ],
 )
 def test_bad_parameters_of_other_workloads(section, axes, message):

@@ -11,7 +11,12 @@ from accel_bench.errors import RequestError
 @pytest.mark.parametrize("name", config_files.known())
 @pytest.mark.parametrize("platform", ["cpu", "gpu", "tpu"])
 def test_every_config_loads_and_has_distinct_cases_on_every_platform(name, platform):
-    cases = expand(config_files.load(name), platform, {})
+    config = config_files.load(name)
+    if platform != "cpu" and name.startswith("network"):  # processes that stand for hosts
+        with pytest.raises(RequestError, match="are started on this machine's CPU and measured"):
+            expand(config, platform, {})
+        return
+    cases = expand(config, platform, {})
     assert cases
     assert len({case.key for case in cases}) == len(cases)
 

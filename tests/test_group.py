@@ -96,6 +96,12 @@ def runs(pid: int) -> bool:
         return False
 
 
+def namespaces() -> set[str]:
+    """Network namespaces of this suite, other runs' among them."""
+    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
+    return {line.split()[0] for line in listed.splitlines() if "accel_bench" in line}
+
+
 def children(pid: int) -> list[int]:
     """Processes that a process started."""
     return [
@@ -107,13 +113,17 @@ def children(pid: int) -> list[int]:
 
 def test_one_command_starts_processes_here_and_each_case_is_all_of_theirs(main_py, tmp_path):
     config = write(tmp_path, {"step": TRAIN, "product": {"workload": "matmul", "shape": "256"}})
-    done = main_py("run", config, "--device=cpu", "--num_processes=2", "--workdir=run")
+    done = main_py(
+        "run", config, "--device=cpu", "--num_processes=2", "--fake_devices=2",
+        "--mesh=data:2,model:2", "--profile", "--workdir=run",
+    )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     found = records(tmp_path / "run")
     assert [r["status"] for r in found] == ["ok", "ok"]
     for record in found:
-        assert record["mesh"] == {"data": 2}
-        assert record["target"]["processes"] == record["target"]["num_devices"] == 2
+        assert record["mesh"] == {"data": 2, "model": 2}
+        assert (record["target"]["processes"], record["target"]["num_devices"]) == (2, 4)
+        assert "device_trace" in record["facts"]
         # They share this machine's cores, and each one's environment is there.
         assert record["target"]["virtual"] is True
         assert [p["host"] for p in record["env"]["processes"]] == [socket.gethostname()] * 2
@@ -261,6 +271,7 @@ def test_a_link_carries_what_it_should_and_no_more(main_py, tmp_path):
 
 @needs_network
 def test_what_a_killed_run_leaves_is_cleared_by_the_next(tmp_path):
+    before = namespaces()
     step = {**TRAIN, "exchange": "fp32", "processes": 2, "link": "1gbit"}
     config = write(tmp_path, {"step": step}, seconds=60)
     with started(tmp_path, config, "--workdir=run") as run:
@@ -274,21 +285,21 @@ def test_what_a_killed_run_leaves_is_cleared_by_the_next(tmp_path):
         # The workers go with their parent; what it built stays until someone looks.
         wait_for(lambda: not any(runs(pid) for pid in workers))
         assert netns.clear_leftovers() >= 1
-    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
-    assert "accel_bench" not in left
+    assert namespaces() <= before
 
 
 @needs_network
-def test_an_interrupted_run_takes_its_network_away(tmp_path):
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_takes_its_network_away(how, tmp_path):
+    before = namespaces()
     step = {**TRAIN, "exchange": "fp32", "processes": 2, "link": "1gbit"}
     config = write(tmp_path, {"step": step}, seconds=60)
     with started(tmp_path, config, "--workdir=run") as run:
         log = tmp_path / "run" / "worker.log"
         wait_for(lambda: log.exists() and log.read_text(errors="replace"))
-        os.killpg(run.pid, signal.SIGINT)
+        os.killpg(run.pid, how)
         assert run.wait(30) == 130
-    left = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True).stdout
-    assert "accel_bench" not in left
+    assert namespaces() <= before
 
 
 def test_without_the_means_for_a_network_rows_are_unsupported(main_py, tmp_path):

@@ -45,6 +45,24 @@ SLICES = """%cut (p: f32[8,1024], i: s32[]) -> f32[1,1024] {
   ROOT %n = f32[8192]{0} negate(%f)
 }
 
+%laid (p: f32[8,1024]) -> f32[8,1024] {
+  %p = f32[8,1024]{1,0} parameter(0)
+  ROOT %c = f32[8,1024]{0,1} copy(%p)
+}
+
+%relaid (p: f32[8,1024]) -> f32[8,1024] {
+  %p = f32[8,1024]{1,0} parameter(0)
+  ROOT %f = f32[8,1024]{0,1} fusion(%p), kind=kLoop, calls=%laid
+}
+
+%cut_relaid (p: f32[8,1024], i: s32[]) -> f32[1,1024] {
+  %p = f32[8,1024]{1,0} parameter(0)
+  %i = s32[]{:S(6)} parameter(1)
+  %z = s32[] constant(0)
+  %f = f32[8,1024]{0,1} fusion(%p), kind=kLoop, calls=%laid
+  ROOT %s = f32[1,1024]{0,1} dynamic-slice(%f, %i, %z), dynamic_slice_sizes={1,1024}
+}
+
 %put (p: f32[8,1024], u: f32[1,1024], i: s32[]) -> f32[8,1024] {
   %p = f32[8,1024]{1,0} parameter(0)
   %u = f32[1,1024]{1,0} parameter(1)
@@ -68,6 +86,8 @@ INPUTS = """  %p = f32[8,1024]{1,0} parameter(0)
         ("f32[1,1024]{1,0} fusion(%p, %i), kind=kLoop, calls=%cut", 2),
         ("f32[8,1024]{1,0} fusion(%p, %u, %i), kind=kLoop, calls=%put", 2),
         ("f32[8192]{0} fusion(%p), kind=kLoop, calls=%nested", 16),
+        ("f32[8,1024]{0,1} fusion(%p), kind=kLoop, calls=%relaid", 16),
+        ("f32[1,1024]{0,1} fusion(%p, %i), kind=kLoop, calls=%cut_relaid", 2),
     ],
 )
 def test_a_slice_touches_no_more_than_it_needs(root, rows):

@@ -51,6 +51,13 @@ def test_samples_are_long_against_a_launch():
     assert sample_s > 0.5 * timing.MIN_SAMPLE_S
 
 
+def test_single_steps_are_timed_one_by_one_where_they_are_asked_for():
+    result = run(square(lambda a, b: a @ b, single_steps=7))
+    assert len(result.facts["single_steps_s"]) == 7
+    assert min(result.facts["single_steps_s"]) > 0.5 * min(result.samples_s)
+    assert "single_steps_s" not in run(square(lambda a, b: a @ b)).facts
+
+
 def test_a_product_that_the_compiler_dropped_is_found():
     with pytest.raises(Invalid, match="^folded"):
         run(square(lambda a, b: (a @ b, a + b)[1]))

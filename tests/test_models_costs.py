@@ -10,15 +10,9 @@ import numpy as np
 import pytest
 
 from models import costs
+from models.inference import abstract_cache, decode_step, prefill
 from models.sizes import SIZES
-from models.train_step import (
-    abstract_cache,
-    abstract_train_state,
-    decode_step,
-    forward,
-    prefill,
-    train_step,
-)
+from models.train_step import abstract_train_state, forward, train_step
 
 BATCH, LENGTH = 2, 32
 TINY = SIZES["tiny"]

@@ -11,18 +11,15 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from models.inference import abstract_cache, decode_step, init_cache, prefill
 from models.sharding import batch_sharding, make_mesh, partition_spec
 from models.sizes import SIZES
 from models.train_step import (
     LEARNING_RATE,
-    abstract_cache,
     abstract_train_state,
     create_train_state,
-    decode_step,
     forward,
-    init_cache,
     loss_fn,
-    prefill,
     state_shardings,
     train_step,
 )

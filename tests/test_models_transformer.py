@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 
 from models.attention import attention, rotary_tables, rotate
+from models.costs import kv_cache_bytes
+from models.inference import abstract_cache, decode_step, init_cache, prefill
 from models.sizes import SIZES, ModelConfig
-from models.train_step import create_train_state, decode_step, forward, init_cache, prefill
+from models.train_step import abstract_train_state, create_train_state, forward
 
 TINY = SIZES["tiny"]
 MULTI_HEAD_GELU = dataclasses.replace(
@@ -86,6 +88,20 @@ def test_scanned_and_unrolled_layers_agree_on_the_same_parameters():
         rtol=1e-5,
         atol=1e-6,
     )
+
+
+@pytest.mark.parametrize("scan_layers", [True, False])
+def test_a_decode_step_makes_no_second_copy_of_the_cache(scan_layers):
+    """At most a layer's part at a time: the donated cache is written in place."""
+    config = dataclasses.replace(TINY, num_layers=8, scan_layers=scan_layers)
+    cache = abstract_cache(config, batch=4, length=256)
+    params = abstract_train_state(config).params
+    tokens_B, position = jax.ShapeDtypeStruct((4,), jnp.int32), jax.ShapeDtypeStruct((), jnp.int32)
+    step = jax.jit(partial(decode_step, config), donate_argnums=1)
+    memory = step.lower(params, cache, tokens_B, position).compile().memory_analysis()
+    assert memory is not None
+    assert memory.alias_size_in_bytes == kv_cache_bytes(config, 4, 256)
+    assert memory.temp_size_in_bytes < kv_cache_bytes(config, 4, 256) / 4
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=list(CONFIGS))

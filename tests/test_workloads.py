@@ -1,5 +1,7 @@
 """Each workload computes what it says, costs what it says, and is the same on every mesh."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -215,10 +217,63 @@ def test_int8_operands_use_the_range():
     assert matmul_module.INT8_RANGE == 5.0
 
 
+@pytest.mark.parametrize("phase", ["forward", "prefill", "decode"])
 @pytest.mark.parametrize("precision", ["fp8_e4m3", "int8"])
-def test_eight_bits_have_no_meaning_for_a_whole_model(precision):
-    with pytest.raises(UnsupportedCase, match="needs scaled operands"):
-        build("model", {"phase": "forward", **MODEL}, precision)
+def test_eight_bits_are_for_inference(precision, phase):
+    """The error counts in the rounding of the weights; one scale that is wrong is found."""
+    workload = build("model", {"phase": phase, **MODEL}, precision)
+    assert workload.error
+    arguments, expected = workload.init(0)
+    run = jax.jit(workload.fn)
+    error = workload.error(expected, run(*arguments))
+    assert error is not None and 3e-3 < error < 0.03 < workload.max_error
+    weights = arguments[0]
+    up = weights["blocks"]["up_DF"]
+    wrong = {**weights["blocks"], "up_DF": dataclasses.replace(up, scales=up.scales * 64)}
+    broken = run({**weights, "blocks": wrong}, *arguments[1:])
+    assert workload.error(expected, broken) > workload.max_error
+    assert workload.facts["weight_dtype"] in ("int8", "float8_e4m3fn")
+    assert workload.facts["weight_bytes"] < 0.4 * 4 * workload.facts["params"]
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "precision", "message"),
+    [
+        ("model", {"phase": "train_step", **MODEL}, "int8", "int8 needs scaled operands, which"),
+        ("model", {"phase": "forward", **MODEL}, "fp8_e5m2", "has too few digits for weights"),
+        ("attention", {"model": "tiny", "batch": 2, "length": 32}, "int8", "only products with"),
+        ("model", {"phase": "train_step", "exchange": "fp32", **MODEL}, "mixed_fp16",
+         "scales its loss, which only exchange=auto does"),
+    ],
+)  # fmt: skip
+def test_what_a_precision_is_not_for_is_said_in_one_line(name, params, precision, message):
+    with pytest.raises(UnsupportedCase, match=message) as error:
+        build(name, params, precision)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("axes", [{}, {"data": 2, "fsdp": 2, "model": 2}], ids=str)
+def test_a_step_that_scales_its_loss_has_the_gradient_it_should(axes):
+    mesh = make_mesh(jax.devices(), axes)
+    params = {"phase": "train_step", "model": "tiny", "batch": 4, "length": 32}
+    workload = build("model", params, "mixed_fp16", mesh)
+    assert 1e-4 < error_of(workload) < 2e-3 < workload.max_error
+
+
+@pytest.mark.parametrize("axes", [{}, {"data": 2, "fsdp": 2, "model": 2}], ids=str)
+def test_sampled_tokens_are_fed_back_with_the_next_key(axes):
+    mesh = make_mesh(jax.devices(), axes)
+    params = {"phase": "decode", "model": "tiny", "batch": 4, "length": 32, "sampling": "top_k"}
+    workload = build("model", params, mesh=mesh)
+    args, _ = workload.init(0)
+    step = jax.jit(workload.fn, donate_argnums=1).lower(*workload.inputs).compile()
+    drawn = []
+    for _ in range(8):
+        out = step(*args)
+        args = workload.feed(args, out)
+        drawn.append(np.asarray(out[0]))
+    assert len(np.unique(drawn)) > 8
+    assert workload.single_steps >= 100
 
 
 def test_cudnn_is_for_gpus():

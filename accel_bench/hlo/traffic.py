@@ -38,6 +38,10 @@ def _read_bytes(
             for number, operand in enumerate(user.operands):
                 if operand == name and number in inner.parameters:
                     parameter = inner.parameters[number]
+                    if user is not computation.root and _relaid(module, inner, parameter):
+                        rest = _read_bytes(module, computation, user.name, whole, depth - 1)
+                        parts.append(rest)
+                        continue
                     parts.append(_read_bytes(module, inner, parameter.name, whole, depth - 1))
                     if inner.root and _source(module, inner, inner.root.name) == (inner, parameter):
                         rest = _read_bytes(module, computation, user.name, whole, depth - 1)
@@ -46,6 +50,17 @@ def _read_bytes(
             return whole
     total = sum_known(parts)
     return None if total is None else min(total, whole)
+
+
+def _relaid(module: Module, inner: Computation, parameter: Instruction) -> bool:
+    """Whether a fusion inside a fusion gives a parameter again, but in another layout.
+
+    Nobody makes such a copy as a whole: what is sliced off it is read of the original.
+    """
+    root = inner.root
+    if root is None or root.opcode != "copy":
+        return False
+    return _source(module, inner, root.operands[0]) == (inner, parameter)
 
 
 def _source(

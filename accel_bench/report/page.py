@@ -20,6 +20,7 @@ from accel_bench.report import (
     roofline,
     style,
     tables,
+    training_plots,
 )
 from accel_bench.report.figure import Figure
 from accel_bench.report.markup import escape, json_text, tag
@@ -30,6 +31,12 @@ _PLOTS = {
     "matmul": (measured_plots.matmul, measured_plots.accuracy),
     "memory": (measured_plots.bandwidth, measured_plots.latency),
     "model": (compiled_plots.parts,),
+    "training": (
+        training_plots.accuracy_by_step,
+        training_plots.accuracy_by_time,
+        training_plots.loss_by_step,
+        training_plots.loss_by_time,
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from accel_bench.workloads import params
+from accel_bench.workloads import numerics_params, params, training_params
 
 
 @dataclass(frozen=True)
@@ -66,5 +66,13 @@ WORKLOADS: dict[str, Spec] = {
     "model": Spec(
         params.Model, f"{_HERE}.model:build", "tokens", True,
         "the Transformer: forward, train step, prefill and decode",
+    ),
+    "numerics": Spec(
+        numerics_params.Numerics, f"{_HERE}.numerics:build", "time", True,
+        "errors against float64 over ranges of values, overflow, underflow, loss scaling",
+    ),
+    "training": Spec(
+        training_params.Training, f"{_HERE}.learning:build", "tokens", True,
+        "the Transformer learns to tell handwritten digits, or the next byte of a text",
     ),
 }  # fmt: skip

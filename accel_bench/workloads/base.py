@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import jax
@@ -34,6 +35,12 @@ def keep_arguments(args: tuple, out: Any) -> tuple:
     return args
 
 
+def nothing(args: tuple) -> tuple:
+    """Of arguments that only move memory, those whose values matter."""
+    del args
+    return ()
+
+
 @dataclass(frozen=True)
 class Workload:
     """A pure function that is jit-compiled, its abstract inputs and its analytic cost.
@@ -59,6 +66,10 @@ class Workload:
       falls: a figure of a result, such as a loss, that must fall from the first call to the last.
       parts: from arguments like `inputs` to the seconds that the parts of a step take, each timed
         by itself, and to the next arguments; for what a step's own time does not tell.
+      single_steps: calls that are timed one by one, each waited for, besides the samples; their
+        distribution is what a user of one call after the other sees. 0 for none.
+      drawn: from the arguments to those of them that the seed alone determines, on every machine;
+        to nothing where memory is moved and what it holds is of no interest.
       holds: regular expressions; one of them must be found in the optimised program.
       working_set: bytes that one step goes through, where it matters if they fit a cache.
       facts: goes into the record as it is.
@@ -77,8 +88,33 @@ class Workload:
     max_error: float = 0.0
     falls: Callable[[Any], float] | None = None
     parts: Callable[[tuple], tuple[Mapping[str, float], tuple]] | None = None
+    single_steps: int = 0
+    drawn: Callable[[tuple], tuple] = lambda args: args
     holds: tuple[str, ...] = ()
     working_set: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A question about what a program computes, not about how fast.
+
+    Whatever comes out is a result, numbers that are not finite among it. A few calls are timed, so
+    that the row has the time of one; nothing is claimed from it.
+
+    Attributes:
+      key: equal for studies whose programs are equal: one that was compiled is used again.
+      fn: the pure function.
+      init: from a seed to its arguments, and to what `examine` compares with.
+      examine: from a way to call the program, arguments, the first call's result and what `init`
+        said to expect, to facts.
+      facts: goes into the record as it is.
+    """
+
+    key: tuple
+    fn: Callable[..., Any]
+    init: Callable[[int], tuple[tuple, Any]]
+    examine: Callable[[Callable[..., Any], tuple, Any, Any], Mapping[str, Any]]
     facts: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -101,6 +137,24 @@ class HostWorkload:
     work: Mapping[str, float]
     needed_bytes: int
     max_error: float = 0.0
+    working_set: int | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class CourseWorkload:
+    """Work that is a course of steps and is gone through once: a training.
+
+    Attributes:
+      run: from a seed, the free bytes of a device (None if unknown), a folder for what the course
+        can be carried on from (None for none), the `Measurement` to fill in, and what is told of
+        progress.
+      work: what one step does.
+      facts: goes into the record as it is.
+    """
+
+    run: Callable[[int, int | None, Path | None, Any, Callable[[str], None]], None]
+    work: Mapping[str, float]
     working_set: int | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 

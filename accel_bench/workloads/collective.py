@@ -18,7 +18,7 @@ from jax import lax
 from jax.sharding import Mesh
 
 from accel_bench import bus_bandwidth, measure
-from accel_bench.workloads.base import SkippedCase, Workload, host_array, sharding
+from accel_bench.workloads.base import SkippedCase, Workload, host_array, nothing, sharding
 from accel_bench.workloads.params import Collective
 
 # Each rank holds whole numbers below _TOP, repeated after _PERIOD elements: a prime, so that no
@@ -108,6 +108,7 @@ def build(params: Collective, precision: str, mesh: Mesh) -> Workload:
         work={"bytes": 4 * elements, "bus_bytes": 4 * elements * factor},
         donate=(1,),
         feed=lambda args, out: (args[0], out),
+        drawn=nothing,
         # Collectives between devices of one process block its threads: queued up they dead-lock.
         block_each=on_cpu,
         error=lambda tables, out: _wrong(params.op, axis, mesh, tables, elements, out),

@@ -72,17 +72,22 @@ def build(size: Batch, config: ModelConfig, options: Exchange, mesh: Mesh) -> Wo
             "state_bytes": costs.train_state_bytes(config),
             "error_of": "gradient" if calls_steps == 1 else "loss",
             **({} if checked else {"unchecked": "the step is too long for a float64 reference"}),
-            "data_parallel": {
-                "replicas": replicas,
-                "format": options.format,
-                "accumulate": options.accumulate,
-                "local_steps": calls_steps,
-                # What each replica sends in an optimizer step, and would without relief.
-                "sent_bytes": wire_bytes(config, options, replicas) / calls_steps,
-                "plain_bytes": wire_bytes(config, Exchange("fp32"), replicas),
-            },
+            "data_parallel": exchange_facts(config, options, replicas),
         },
     )
+
+
+def exchange_facts(config: ModelConfig, options: Exchange, replicas: int) -> dict[str, Any]:
+    """What a record says of an exchange."""
+    return {
+        "replicas": replicas,
+        "format": options.format,
+        "accumulate": options.accumulate,
+        "local_steps": options.local_steps,
+        # What each replica sends in an optimizer step, and would without relief.
+        "sent_bytes": wire_bytes(config, options, replicas) / options.local_steps,
+        "plain_bytes": wire_bytes(config, Exchange("fp32"), replicas),
+    }
 
 
 class _Parts:

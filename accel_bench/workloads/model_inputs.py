@@ -51,7 +51,12 @@ def initial_weights(config: ModelConfig, mesh: Mesh) -> Callable[[Any], Any]:
 def in_float64(config: ModelConfig) -> ModelConfig:
     """The same model in float64 throughout."""
     return dataclasses.replace(
-        config, dtype="float64", param_dtype="float64", attention="einsum", dot_precision="highest"
+        config,
+        dtype="float64",
+        param_dtype="float64",
+        weight_dtype=None,
+        attention="einsum",
+        dot_precision="highest",
     )
 
 

@@ -15,7 +15,7 @@ from accel_bench import mesh as meshes
 from accel_bench.errors import RequestError, unknown
 from accel_bench.netns import parse_rate
 from models.exchange_options import Exchange
-from models.sizes import ATTENTIONS, SIZES, ModelConfig, check_divisible
+from models.sizes import ATTENTIONS, SAMPLINGS, SIZES, ModelConfig, check_divisible
 
 MEMORY_OPS = ("copy", "scale", "add", "triad", "dot", "latency")
 TRANSFERS = ("h2d", "d2h", "overlap")
@@ -24,22 +24,26 @@ DISPATCHES = ("queued", "blocking")
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ppermute")
 
 
-def _one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+def one_of(what: str, value: str, known: tuple[str, ...]) -> None:
     if value not in known:
         raise unknown(what, str(value), known)
 
 
-def _positive(what: str, value: object) -> None:
+def positive(what: str, value: object) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise RequestError(f"{what} must be a whole number of at least 1, got {value!r}")
 
 
-def _only_axes(workload: str, axes: Mapping[str, int], known: tuple[str, ...]) -> None:
+def only_axes(workload: str, axes: Mapping[str, int], known: tuple[str, ...]) -> None:
     for axis in axes:
         if axis not in known:
             raise RequestError(
                 f"{workload} knows no mesh axis {axis!r}: its axes are {', '.join(known)}"
             )
+
+
+# Processes that one machine starts to stand for as many hosts.
+MAX_LOCAL_PROCESSES = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,7 +84,18 @@ class Placed:
 
     def check_place(self, platform: str) -> None:
         """Raises `RequestError` for a place that does not exist."""
-        _positive("processes", self.processes)
+        for name in ("mesh", "link"):
+            if not isinstance(getattr(self, name), str):
+                raise RequestError(
+                    f"{name}={getattr(self, name)!r} must be a text, such as "
+                    + {"mesh": "data:4", "link": "100mbit"}[name]
+                )
+        positive("processes", self.processes)
+        if self.processes > MAX_LOCAL_PROCESSES:
+            raise RequestError(
+                f"processes={self.processes} are too many for one machine: at most "
+                f"{MAX_LOCAL_PROCESSES}"
+            )
         if self.processes == 1:
             if self.link:
                 raise RequestError(f"link={self.link!r} needs processes: 2 or more that it joins")
@@ -92,14 +107,15 @@ class Placed:
             )
         if platform != "cpu":
             raise RequestError(
-                f"processes={self.processes} are started on this machine's CPU: add --device=cpu"
+                f"processes={self.processes} are started on this machine's CPU and measured there: "
+                "use --device=cpu"
             )
         if self.link:
             parse_rate(self.link)
 
 
 @dataclass(frozen=True)
-class Matmul:
+class Matmul(Placed):
     """A matrix product (m,k) x (k,n).
 
     Attributes:
@@ -108,8 +124,6 @@ class Matmul:
     """
 
     shape: str | int
-
-    has_program = True
 
     @property
     def sizes(self) -> tuple[int, int, int, int]:
@@ -132,7 +146,7 @@ class Matmul:
             )
         if max(self.sizes) >= 2**31:
             raise RequestError(f"matmul shape {self.shape}: a dimension is below 2^31")
-        _only_axes("matmul", axes, ("data", "fsdp", "model"))
+        only_axes("matmul", axes, ("data", "fsdp", "model"))
         batch, m, k, n = self.sizes
         rows = ("batch", batch) if batch > 1 else ("m", m)
         for (dim, length), axis in ((rows, "data"), (("k", k), "fsdp"), (("n", n), "model")):
@@ -157,7 +171,7 @@ class Dispatch:
     has_program = False
 
     def check(self, axes: Mapping[str, int]) -> None:
-        _one_of("dispatch mode", self.mode, DISPATCHES)
+        one_of("dispatch mode", self.mode, DISPATCHES)
 
 
 @dataclass(frozen=True)
@@ -191,8 +205,8 @@ class Memory:
         return self.bytes // (self.ARRAYS[self.op] * self.ITEM) // 64 * 64
 
     def check(self, axes: Mapping[str, int]) -> None:
-        _one_of("memory op", self.op, MEMORY_OPS)
-        _positive(f"memory {self.op}: bytes", self.bytes)
+        one_of("memory op", self.op, MEMORY_OPS)
+        positive(f"memory {self.op}: bytes", self.bytes)
         if self.length < 64:
             raise RequestError(
                 f"memory {self.op}: bytes={self.bytes} is too little: 64 KB is enough"
@@ -228,9 +242,9 @@ class Transfer:
     has_program = False
 
     def check(self, axes: Mapping[str, int]) -> None:
-        _one_of("transfer direction", self.direction, TRANSFERS)
-        _positive(f"transfer {self.direction}: bytes", self.bytes)
-        _positive(f"transfer {self.direction}: chunks", self.chunks)
+        one_of("transfer direction", self.direction, TRANSFERS)
+        positive(f"transfer {self.direction}: bytes", self.bytes)
+        positive(f"transfer {self.direction}: chunks", self.chunks)
         piece = self.ROW * self.chunks if self.direction == "overlap" else 4
         if self.bytes % piece:
             raise RequestError(
@@ -270,8 +284,8 @@ class Collective(Placed):
         return [axis for axis, size in axes.items() if size > 1]
 
     def check(self, axes: Mapping[str, int]) -> None:
-        _one_of("collective op", self.op, COLLECTIVES)
-        _positive(f"collective {self.op}: bytes", self.bytes)
+        one_of("collective op", self.op, COLLECTIVES)
+        positive(f"collective {self.op}: bytes", self.bytes)
         if not isinstance(self.axis, str):
             raise RequestError(f"collective axis must be a name, got {self.axis!r}")
         # Without a mesh there is one device, and the row says so.
@@ -325,15 +339,56 @@ class Attention:
         return resolve_model(self.model, {**self.overrides, "attention": self.implementation})
 
     def check(self, axes: Mapping[str, int]) -> None:
-        _positive("attention batch", self.batch)
-        _positive("attention length", self.length)
-        _one_of("attention implementation", self.implementation, ATTENTIONS)
-        _only_axes("attention", axes, ("data", "model"))
-        _divisible("attention", self.config, self.batch, self.length, axes)
+        positive("attention batch", self.batch)
+        positive("attention length", self.length)
+        one_of("attention implementation", self.implementation, ATTENTIONS)
+        only_axes("attention", axes, ("data", "model"))
+        divisible("attention", self.config, self.batch, self.length, axes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exchanged:
+    """How gradients travel between the replicas of a training.
+
+    Attributes:
+      exchange: `auto`, as the compiler divides the work over the mesh, or a format of
+        `models.exchange_options`.
+      accumulate, local_steps: see there; `batch` is that of one micro-batch and of one local step.
+    """
+
+    exchange: str = "auto"
+    accumulate: int = 1
+    local_steps: int = 1
+
+    @property
+    def explicit(self) -> Exchange | None:
+        """The exchange that is written out; None where the compiler makes it."""
+        if self.exchange == "auto":
+            return None
+        return Exchange(self.exchange, self.accumulate, self.local_steps)
+
+    def check_exchange(self, workload: str, batch: int, axes: Mapping[str, int]) -> None:
+        """Raises `RequestError` for an exchange that cannot work with `batch` on a mesh."""
+        one_of(f"{workload} exchange", self.exchange, ("auto", "fp32", "bf16", "int8"))
+        positive(f"{workload} accumulate", self.accumulate)
+        positive(f"{workload} local_steps", self.local_steps)
+        steps = self.accumulate * self.local_steps
+        if self.exchange == "auto":
+            if steps > 1:
+                raise RequestError(
+                    f"{workload} accumulate and local_steps need an exchange, as fp32"
+                )
+            return
+        try:
+            exchange = self.explicit
+            assert exchange
+            exchange.check(batch * steps, dict(axes) or {"data": 1})
+        except ValueError as error:
+            raise RequestError(f"{workload} exchange: {error}") from error
 
 
 @dataclass(frozen=True)
-class Model(Placed):
+class Model(Placed, Exchanged):
     """The Transformer of `models/transformer.py`.
 
     Attributes:
@@ -343,9 +398,8 @@ class Model(Placed):
       batch: sequences, or `N/replica` for so many in each copy of the model: each index of the mesh
         axes `data` and `fsdp`.
       length: tokens in each.
-      exchange: how gradients travel between replicas in a train step: `auto`, as the compiler
-        divides the work over the mesh, or a format of `models.exchange_options`.
-      accumulate, local_steps: see there; `batch` is that of one micro-batch and of one local step.
+      sampling: one of `models.sizes.SAMPLINGS`, for `decode`: the most likely token, or one drawn
+        from the `top_k` most likely ones, their logits divided by `temperature`.
       overrides: fields of the model that the config changes.
     """
 
@@ -353,9 +407,9 @@ class Model(Placed):
     model: str
     batch: int | str
     length: int
-    exchange: str = "auto"
-    accumulate: int = 1
-    local_steps: int = 1
+    sampling: str = "greedy"
+    temperature: float = 1.0
+    top_k: int = 50
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     def sequences(self, axes: Mapping[str, int]) -> int:
@@ -367,35 +421,8 @@ class Model(Placed):
     def config(self) -> ModelConfig:
         return resolve_model(self.model, self.overrides)
 
-    @property
-    def explicit(self) -> Exchange | None:
-        """The exchange that is written out; None where the compiler makes it."""
-        if self.exchange == "auto":
-            return None
-        return Exchange(self.exchange, self.accumulate, self.local_steps)
-
-    def _check_exchange(self, axes: Mapping[str, int]) -> None:
-        _one_of("model exchange", self.exchange, ("auto", "fp32", "bf16", "int8"))
-        _positive("model accumulate", self.accumulate)
-        _positive("model local_steps", self.local_steps)
-        steps = self.accumulate * self.local_steps
-        if self.exchange == "auto":
-            if steps > 1:
-                raise RequestError("model accumulate and local_steps need an exchange, as fp32")
-            return
-        if self.phase != "train_step":
-            raise RequestError(
-                f"model exchange={self.exchange} is for phase train_step, not {self.phase}"
-            )
-        try:
-            exchange = self.explicit
-            assert exchange
-            exchange.check(self.sequences(axes) * steps, dict(axes) or {"data": 1})
-        except ValueError as error:
-            raise RequestError(f"model exchange: {error}") from error
-
     def check(self, axes: Mapping[str, int]) -> None:
-        _one_of("model phase", self.phase, PHASES)
+        one_of("model phase", self.phase, PHASES)
         if isinstance(self.batch, bool) or not re.fullmatch(
             r"[1-9][0-9]{0,8}(/replica)?", str(self.batch)
         ):
@@ -403,15 +430,36 @@ class Model(Placed):
                 f"model batch must be a whole number of at least 1, or as in 2/replica, got "
                 f"{self.batch!r}"
             )
-        _positive("model length", self.length)
-        _only_axes("model", axes, ("data", "fsdp", "model", "seq"))
-        self._check_exchange(axes)
-        _divisible("model", self.config, self.sequences(axes), self.length, axes)
+        positive("model length", self.length)
+        only_axes("model", axes, ("data", "fsdp", "model", "seq"))
+        if self.exchange != "auto" and self.phase != "train_step":
+            raise RequestError(
+                f"model exchange={self.exchange} is for phase train_step, not {self.phase}"
+            )
+        self._check_sampling()
+        self.check_exchange("model", self.sequences(axes), axes)
+        divisible("model", self.config, self.sequences(axes), self.length, axes)
+
+    def _check_sampling(self) -> None:
+        one_of("model sampling", self.sampling, SAMPLINGS)
+        if self.sampling != "greedy" and self.phase != "decode":
+            raise RequestError(
+                f"model sampling={self.sampling} is for phase decode, not {self.phase}"
+            )
+        positive("model top_k", self.top_k)
+        number = isinstance(self.temperature, (int, float)) and not isinstance(
+            self.temperature, bool
+        )
+        if not number or not 0 < self.temperature < math.inf:
+            raise RequestError(
+                f"model temperature must be a number above 0, got {self.temperature!r}"
+            )
 
 
-def _divisible(
+def divisible(
     workload: str, config: ModelConfig, batch: int, length: int, axes: Mapping[str, int]
 ) -> None:
+    """Raises `RequestError` where a mesh axis does not divide what it is to divide."""
     try:
         check_divisible(config, batch, length, axes)
     except ValueError as error:

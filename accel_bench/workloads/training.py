@@ -22,7 +22,8 @@ from accel_bench.workloads.model_inputs import (
     on_host_in_float64,
     static_mesh,
 )
-from models import costs, train_step
+from models import costs, loss_scaling, train_step
+from models.loss_scaling import ScaledState
 from models.sharding import batch_sharding
 from models.sizes import ModelConfig
 
@@ -32,18 +33,23 @@ _CHECKED_STEP_FLOPS = 4e11
 _SAMPLED = 4096
 
 
-def _state_of(config: ModelConfig, weights: Any, mesh: Mesh) -> train_step.TrainState:
+def state_of(config: ModelConfig, weights: Any, mesh: Mesh) -> train_step.State:
     """The train state before the first step, with these weights."""
     places = train_step.state_shardings(config, mesh)
     start = jax.jit(train_step.optimizer().init, out_shardings=places.opt_state)
-    return train_step.TrainState(place(np.int32(0), places.step), weights, start(weights))
+    state = train_step.TrainState(place(np.int32(0), places.step), weights, start(weights))
+    if not isinstance(places, ScaledState):
+        return state
+    scaling = jax.tree.map(place, jax.tree.map(np.asarray, loss_scaling.start()), places.scaling)
+    return ScaledState(*state, scaling)
 
 
-def work_of(size: Batch, config: ModelConfig) -> dict[str, float]:
+def work_of(size: Batch, config: ModelConfig, predicted: int | None = None) -> dict[str, float]:
     """What one step does: FLOPs by both conventions, and tokens."""
+    flops = partial(costs.train_flops, config, size.batch, size.length, predicted=predicted)
     return {
-        "flops": costs.train_flops(config, size.batch, size.length),
-        "flops_causal": costs.train_flops(config, size.batch, size.length, causal=True),
+        "flops": flops(),
+        "flops_causal": flops(causal=True),
         "tokens": size.batch * size.length,
     }
 
@@ -61,7 +67,7 @@ def build(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
         tokens = draw_tokens(size, config, seed, extra=1)
         weights = initial_weights(config, mesh)(jax.random.key(seed))
         expected = FirstStep.of(config, weights, tokens if checked else None)
-        state = _state_of(config, weights, mesh)
+        state = state_of(config, weights, mesh)
         return (state, place(tokens, batch_sharding(mesh))), expected
 
     return Workload(
@@ -78,6 +84,7 @@ def build(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
         error=lambda expected, out: expected.error(out[0], out[1]["loss"]),
         facts={
             "optimizer": "adamw",
+            "weight_bytes": costs.param_bytes(config),
             "state_bytes": costs.train_state_bytes(config),
             "error_of": "gradient",
             **({} if checked else {"unchecked": "the step is too long for a float64 reference"}),
