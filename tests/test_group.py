@@ -199,8 +199,13 @@ def test_who_does_not_belong_is_told_why():
         with pytest.raises(StartError, match="of 3 processes 2 did not come to 127") as late:
             lead.wait(0.1)
         assert late.value.status == "timeout"
+        refused = "2 came and was refused: process 0 was asked for something else|with 4: start"
+        assert re.search(refused, str(late.value))
         with pytest.raises(RequestError, match="Address already in use; choose a free port"):
             Lead(cluster, "this")
+        nowhere = Cluster("nowhere.invalid", 9901, 2, 0)
+        with pytest.raises(RequestError, match="listen at --coordinator=nowhere.invalid:9901: "):
+            Lead(nowhere, "this")
     finally:
         lead.close()
         served.join(10)
@@ -318,6 +323,10 @@ def test_without_the_means_for_a_network_rows_are_unsupported(main_py, tmp_path)
         ({"link": "1gbit"}, "link='1gbit' needs processes: 2 or more that it joins"),
         ({"processes": 2, "link": "fast"}, "link 'fast' is no rate: write unlimited, or a rate"),
         ({"processes": 0}, "processes must be a whole number of at least 1"),
+        ({"processes": 65}, "processes=65 are too many for one machine: at most 64"),
+        ({"processes": 2, "link": 100}, "link=100 must be a text, such as 100mbit"),
+        ({"mesh": 4}, "mesh=4 must be a text, such as data:4"),
+        ({"mesh": "data:each,model:each"}, "only one axis can go through each size"),
         ({"processes": 2, "mesh": "data:2"}, "processes are one device each along 'data'"),
         ({"processes": 3}, "batch=4 does not divide over mesh axis 'data'"),
         ({"mesh": "fsdp:2", "exchange": "int8"}, "an exchange needs mesh axis 'data'"),
@@ -335,3 +344,42 @@ def test_places_and_exchanges_that_cannot_be_are_refused(change, message, main_p
     assert done.returncode == 2
     assert message in done.stderr and done.stderr.count("\n") == 1
     assert not folder.exists()
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--isolation=none"], "starts processes of its own: it needs --isolation=process"),
+        (["--num_processes=2"], "starts processes of its own: leave --num_processes out"),
+        (
+            ["--mesh=data:2", "--fake_devices=2"],
+            "--mesh=data:2 divides nothing: every case of this",
+        ),
+        (["--num_processes=65"], "--num_processes=65 are too many for one machine"),
+    ],
+)
+def test_flags_that_mean_nothing_to_such_a_case_are_refused(flags, message, main_py, tmp_path):
+    folder = tmp_path / "empty"
+    config = write(tmp_path, {"step": {**TRAIN, "exchange": "fp32", "processes": 2}})
+    done = main_py("run", config, "--device=cpu", *flags, f"--workdir={folder}")
+    assert done.returncode == 2 and done.stderr.count("\n") == 1
+    assert message in done.stderr
+    assert not folder.exists()
+
+
+def test_a_field_may_stand_before_the_config_that_has_it(main_py, tmp_path):
+    config = write(tmp_path, {"m": {"workload": "matmul", "shape": "64"}})
+    done = main_py("run", "--config.seed=3", config, "--device=cpu", "--workdir=/dev/null/x")
+    assert done.stderr.startswith("main.py: cannot write to --workdir=/dev/null/x")
+
+
+def test_a_mesh_of_too_many_devices_is_skipped_and_counted_nowhere(main_py, tmp_path):
+    case = {**TRAIN, "mesh": ("data:2", "data:4")}
+    config = write(tmp_path, {"step": case})
+    done = main_py("run", config, "--device=cpu", "--fake_devices=2", "--workdir=run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    small, large = records(tmp_path / "run")
+    assert small["status"] == "ok" and small["target"]["num_devices"] == 2
+    assert large["reason"] == "needs 4 devices, there are 2"
+    assert large["target"]["num_devices"] == 1
+    assert "x 4" not in done.stdout

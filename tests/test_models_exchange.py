@@ -426,3 +426,10 @@ def test_options_are_planned_with_where_there_is_no_jax():
     code = "import sys, models.exchange_options; print('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+@pytest.mark.parametrize("format", ["bf16", "int8"])
+def test_a_replica_that_is_alone_encodes_nothing(format: str):
+    exchange, own_1N = Exchange(format), random_vectors(replicas=1)
+    mean_N, _ = exchange_of(exchange, 1)({"w": own_1N}, no_residual(exchange, own_1N.shape[1], 1))
+    np.testing.assert_array_equal(mean_N["w"], own_1N[0])
