@@ -142,7 +142,7 @@ def test_a_cluster_outlives_none_of_its_processes_without_a_word(tmp_path):
         started(tmp_path, *both, "--process_id=1", "--workdir=other") as other,
     ):
         log = tmp_path / "lead" / "worker.log"
-        is_up = "connected to 1 peer"  # gloo's words: both have started
+        is_up = "peer ranks"  # gloo has met; processes write into each other's lines
         wait_for(lambda: log.exists() and is_up in log.read_text(errors="replace"))
         os.kill(wait_for(lambda: children(other.pid))[0], signal.SIGKILL)
         lines = tmp_path / "lead" / "records.jsonl"
@@ -281,7 +281,7 @@ def test_what_a_killed_run_leaves_is_cleared_by_the_next(tmp_path):
     config = write(tmp_path, {"step": step}, seconds=60)
     with started(tmp_path, config, "--workdir=run") as run:
         log = tmp_path / "run" / "worker.log"
-        is_up = "connected to 1 peer"
+        is_up = "peer ranks"
         wait_for(lambda: log.exists() and is_up in log.read_text(errors="replace"))
         workers = children(run.pid)
         assert len(workers) == 2
