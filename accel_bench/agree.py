@@ -18,15 +18,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 def largest(value: float) -> float:
     """The largest of all processes' values (as fp32); each process must ask."""
-    if jax.process_count() == 1:
-        return value
     return _reduced(value, jnp.max)
 
 
 def mean(value: float) -> float:
     """The mean of all processes' values."""
-    if jax.process_count() == 1:
-        return value
     return _reduced(value, jnp.mean)
 
 
@@ -36,6 +32,8 @@ def smallest(value: float) -> float:
 
 
 def _reduced(value: float, function: Callable[[jax.Array], jax.Array]) -> float:
+    if jax.process_count() == 1:
+        return value
     place, reduce = _reducer(function)
     with jax.transfer_guard("allow"):
         mine = np.asarray([value], np.float32)

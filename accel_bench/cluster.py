@@ -48,7 +48,12 @@ class Cluster:
     @property
     def address(self) -> str:
         """`HOST:PORT`."""
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        return address(self.host, self.port)
+
+
+def address(host: str, port: int) -> str:
+    """`HOST:PORT`, an IPv6 host in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def local_processes(config: Config) -> int:

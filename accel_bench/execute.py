@@ -10,7 +10,7 @@ import gc
 import math
 import traceback
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -52,12 +52,12 @@ class Session:
     platform: str
     devices: list[Device]
     hosts: int
-    launch: timing.Launch = field(default_factory=lambda: timing.Launch(0.0, 0.0))
+    launch: timing.Launch
 
     @property
     def local(self) -> Device:
         """A device of this very process."""
-        return next(d for d in self.devices if d.process_index == jax.process_index())
+        return _local(self.devices)
 
     @property
     def target(self) -> dict[str, Any]:
@@ -141,9 +141,13 @@ def start(platform: str, together: Mapping[str, Any] | None = None) -> Session:
         platform == "gpu" and first.platform in ("cuda", "rocm")
     ):
         raise RuntimeError(f"asked for {platform}, jax started {first.platform}")
-    session = Session(platform, devices, together["hosts"] if together else 1)
-    session.launch = timing.launch_cost(session.local)
-    return session
+    launch = timing.launch_cost(_local(devices))
+    return Session(platform, devices, together["hosts"] if together else 1, launch)
+
+
+def _local(devices: list[Device]) -> Device:
+    """The first device of this very process."""
+    return next(d for d in devices if d.process_index == jax.process_index())
 
 
 def measured_target(

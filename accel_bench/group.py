@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import IO, Any
 
+from accel_bench.cluster import address
 from accel_bench.lead import Lead, Peer, RemoteMember
 from accel_bench.members import Listener, LocalMember, Member
 from accel_bench.netns import Network, NetworkError, unavailable
@@ -108,7 +109,7 @@ class Group:
         cluster = self._lead.cluster
         peers = self._lead.wait(self._timeout_s)
         hosts = len({socket.gethostname(), *(peer.host for peer in peers.values())})
-        coordinator = f"{_bracketed(cluster.host)}:{_free_port()}"
+        coordinator = address(cluster.host, _free_port())
         ours = self._together(spec, coordinator, 0, hosts)
         ours["local_devices"] = cluster.local_devices
         starters: dict[str, Starter] = {"process 0": partial(self._local, spec, together=ours)}
@@ -170,7 +171,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return probe.getsockname()[1]
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -194,13 +194,11 @@ class Learnt:
 
     Attributes:
       plain: the record without relief.
-      others: relief -> its record.
       tokens, seconds: how much each of them had learnt from, and for how long, at least.
       after_tokens, after_seconds: relief (`fp32` without) -> loss on held-out data by then.
     """
 
     plain: Record
-    others: Mapping[str, Record]
     tokens: float
     seconds: float
     after_tokens: Mapping[str, float]
@@ -227,10 +225,8 @@ def _learnt(group: Mapping[str, Record]) -> Learnt:
     curves = {name: record.facts["curve"] for name, record in group.items()}
     tokens = min(curve["tokens"][-1] for curve in curves.values())
     seconds = min(curve["elapsed_s"][-1] for curve in curves.values())
-    plain = next(name for name, record in group.items() if is_plain(record))
     return Learnt(
-        group[plain],
-        {name: record for name, record in group.items() if name != plain},
+        next(record for record in group.values() if is_plain(record)),
         tokens,
         seconds,
         {name: _loss_by(curve, "tokens", tokens) for name, curve in curves.items()},

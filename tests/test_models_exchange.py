@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from quick_jit import jit
 
 from accel_bench.hlo.analysis import analyse
 from models import exchange as ex
@@ -24,14 +25,6 @@ from models.sizes import SIZES
 # One layer: nothing here depends on how many there are.
 MODEL = dataclasses.replace(SIZES["tiny"], num_layers=1, scan_layers=False)
 BATCH = 16
-# Compiled soon rather than well; what is computed and what travels is the same.
-jit: Any = partial(
-    jax.jit,
-    compiler_options={
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-    },
-)
 
 pytestmark = pytest.mark.skipif(
     jax.device_count() < 8, reason="needs --xla_force_host_platform_device_count=8"

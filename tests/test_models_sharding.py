@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from quick_jit import jit
 
 from models.inference import abstract_cache, decode_step, init_cache, prefill
 from models.sharding import batch_sharding, make_mesh, partition_spec
@@ -34,14 +35,6 @@ MESHES = {
     "data, model": {"data": 4, "model": 2},
     "data, seq": {"data": 4, "seq": 2},
 }
-# Compiled soon rather than well; what is computed and how it is divided is the same.
-jit: Any = partial(
-    jax.jit,
-    compiler_options={
-        "xla_backend_optimization_level": 0,
-        "xla_llvm_disable_expensive_passes": True,
-    },
-)
 
 pytestmark = pytest.mark.skipif(
     jax.device_count() < 8, reason="needs --xla_force_host_platform_device_count=8"

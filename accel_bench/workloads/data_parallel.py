@@ -19,9 +19,15 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from accel_bench import agree
 from accel_bench.workloads.base import Workload, fetch, place
-from accel_bench.workloads.model_inputs import Batch, draw_tokens, initial_weights
-from accel_bench.workloads.training import FirstStep, is_checked, work_of
-from models import costs, exchange
+from accel_bench.workloads.model_inputs import (
+    Batch,
+    abstract_tokens,
+    draw_tokens,
+    initial_weights,
+    with_data_axis,
+)
+from accel_bench.workloads.training import FirstStep, is_checked, step_facts, work_of
+from models import exchange
 from models.exchange_options import Exchange, wire_bytes
 from models.sharding import batch_sharding
 from models.sizes import ModelConfig
@@ -36,9 +42,8 @@ def build(size: Batch, config: ModelConfig, options: Exchange, mesh: Mesh) -> Wo
 
     With local steps a call takes several optimizer steps, and figures are of one of them.
     """
-    replicas, calls_steps = mesh.shape.get("data", 1), options.local_steps
-    if "data" not in mesh.axis_names:  # one device, whose mesh has no axis to speak of
-        mesh = Mesh(mesh.devices.reshape(1), ("data",))
+    mesh = with_data_axis(mesh)
+    replicas, calls_steps = mesh.shape["data"], options.local_steps
     whole = Batch(size.batch * options.accumulate * calls_steps, size.length)
     step = Batch(size.batch * options.accumulate, size.length)
     checked = is_checked(step, config)
@@ -52,12 +57,12 @@ def build(size: Batch, config: ModelConfig, options: Exchange, mesh: Mesh) -> Wo
         state = exchange.create_state(config, options, weights, mesh)
         return (state, place(tokens, batch_sharding(mesh))), expected
 
-    tokens = jax.ShapeDtypeStruct(
-        (whole.batch, whole.length + 1), jnp.int32, sharding=batch_sharding(mesh)
-    )
     return Workload(
         fn=partial(exchange.train_step, config, options, mesh=mesh),
-        inputs=(exchange.abstract_state(config, options, mesh), tokens),
+        inputs=(
+            exchange.abstract_state(config, options, mesh),
+            abstract_tokens(whole, mesh, extra=1),
+        ),
         init=init,
         work=work_of(step, config),
         donate=(0,),
@@ -68,10 +73,7 @@ def build(size: Batch, config: ModelConfig, options: Exchange, mesh: Mesh) -> Wo
         max_error=_FORMAT_ERROR[options.format],
         parts=_Parts(config, options, mesh) if mesh.size > 1 else None,
         facts={
-            "optimizer": "adamw",
-            "state_bytes": costs.train_state_bytes(config),
-            "error_of": "gradient" if calls_steps == 1 else "loss",
-            **({} if checked else {"unchecked": "the step is too long for a float64 reference"}),
+            **step_facts(config, checked, "gradient" if calls_steps == 1 else "loss"),
             "data_parallel": exchange_facts(config, options, replicas),
         },
     )
@@ -97,7 +99,7 @@ class _Parts:
     """
 
     def __init__(self, config: ModelConfig, options: Exchange, mesh: Mesh) -> None:
-        self._mesh, self._steps = mesh, options.local_steps
+        self._steps = options.local_steps
         pieces = exchange.pieces(config, options, mesh)
         self._compute = jax.jit(pieces.compute)
         self._exchange = jax.jit(pieces.exchange, donate_argnums=1)

@@ -38,6 +38,7 @@ from accel_bench.workloads.model_inputs import (
     abstract_tokens,
     initial_weights,
     static_mesh,
+    with_data_axis,
 )
 from accel_bench.workloads.training import work_of
 from accel_bench.workloads.training_params import Training
@@ -60,8 +61,7 @@ def build(params: Training, precision: str, mesh: Mesh) -> CourseWorkload:
       UnsupportedCase: a precision the model cannot be computed in.
       RequestError: the data cannot be read.
     """
-    if params.explicit and "data" not in mesh.axis_names:  # one device, with no axis to speak of
-        mesh = Mesh(mesh.devices.reshape(1), ("data",))
+    mesh = with_data_axis(mesh) if params.explicit else mesh
     config = configured(params.config, precision, mesh, params.tokens)
     if params.explicit and config.loss_scaling:
         raise UnsupportedCase(f"{precision} scales its loss, which only exchange=auto does")

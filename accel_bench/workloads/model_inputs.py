@@ -31,6 +31,11 @@ def static_mesh(mesh: Mesh) -> Mesh | None:
     return mesh if mesh.size > 1 else None
 
 
+def with_data_axis(mesh: Mesh) -> Mesh:
+    """The mesh itself; of one device without an axis to speak of, one along `data`."""
+    return mesh if "data" in mesh.axis_names else Mesh(mesh.devices.reshape(1), ("data",))
+
+
 def draw_tokens(size: Batch, config: ModelConfig, seed: int, extra: int = 0) -> np.ndarray:
     shape = (size.batch, size.length + extra)
     return np.random.default_rng(seed).integers(0, config.vocab_size, shape, dtype=np.int32)

@@ -59,6 +59,16 @@ def is_checked(size: Batch, config: ModelConfig) -> bool:
     return costs.train_flops(config, size.batch, size.length) <= _CHECKED_STEP_FLOPS
 
 
+def step_facts(config: ModelConfig, checked: bool, error_of: str) -> dict[str, Any]:
+    """What a record says of a step, however it is divided."""
+    return {
+        "optimizer": "adamw",
+        "state_bytes": costs.train_state_bytes(config),
+        "error_of": error_of,
+        **({} if checked else {"unchecked": "the step is too long for a float64 reference"}),
+    }
+
+
 def build(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
     """A step of AdamW, divided over the mesh as the compiler sees fit; always the same tokens."""
     checked = is_checked(size, config)
@@ -83,11 +93,8 @@ def build(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
         falls=lambda out: float(fetch(out[1]["loss"])),
         error=lambda expected, out: expected.error(out[0], out[1]["loss"]),
         facts={
-            "optimizer": "adamw",
             "weight_bytes": costs.param_bytes(config),
-            "state_bytes": costs.train_state_bytes(config),
-            "error_of": "gradient",
-            **({} if checked else {"unchecked": "the step is too long for a float64 reference"}),
+            **step_facts(config, checked, "gradient"),
         },
     )
 
