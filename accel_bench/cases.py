@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,13 +20,14 @@ from accel_bench.workloads.params import Collective, Placed
 
 BASELINES = ("numpy", "numpy_1thread", "torch", "cupy")
 XLA = "xla"
-# Parameters whose value alone would not say what it is.
-_NAMED = (
-    "processes", "link", "exchange", "accumulate", "local_steps", "mesh",
-    "steps", "learning_rate", "warmup", "weight_decay", "clip", "temperature", "top_k",
+# Parameters of which there are many, and which cases that stand together mostly share.
+_SETTINGS = (
+    "steps", "learning_rate", "warmup", "weight_decay", "clip", "shifts", "temperature", "top_k",
 )  # fmt: skip
+# Parameters whose value alone would not say what it is.
+_NAMED = ("processes", "link", "exchange", "accumulate", "local_steps", "mesh", *_SETTINGS)
 # Parameters that say how a case is looked at and not what it is.
-_UNSAID = ("eval_every", "checkpoint_every")
+_UNSAID = ("eval_every", "checkpoint_every", "also_in")
 # Parameters that say nothing where they are as they are without being asked for.
 _PLAIN = {
     "exchange": "auto", "accumulate": 1, "local_steps": 1, "file": "", "shifts": False,
@@ -95,6 +96,16 @@ def describe(params: Mapping[str, Any]) -> str:
         else:
             words.append(str(value))
     return " ".join(words)
+
+
+def shared(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Settings, as a learning rate, that have one value in all of these parameters."""
+    first = every[0]
+    return {
+        key: value
+        for key, value in first.items()
+        if key in _SETTINGS and all(key in params and params[key] == value for params in every)
+    }
 
 
 def format_bytes(count: float) -> str:

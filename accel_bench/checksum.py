@@ -1,17 +1,15 @@
 """Checksums of what went into a case and of what came out.
 
 Two machines are compared on the same inputs, or not at all: the checksum of the inputs is of what
-the seed determines, so it is the same on every back end, number of devices and mesh. Operands and
-tokens are drawn by NumPy, and all of their bits count. Weights are drawn by the device, where the
-last bits of a normal number depend on how the back end computes logarithms and roots; its sign does
-not, as it is that of a uniform number made of random bits. So of weights the signs and the zeros
-count: with another generator half of them differ.
+the seed determines, so it is the same on every back end, number of devices and mesh, to the last
+bit: operands and tokens are drawn by NumPy, and weights by the device from random integers
+(models/portable_random.py). Only weights in 8 bits are made by divisions, in whose last bit back
+ends may differ; of their codes and scales the signs count.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -19,6 +17,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from accel_bench.workloads.base import fetch
+from models.quantised import is_scaled
 
 # Of a larger array a sample counts, spread over it by a stride.
 WHOLE_BYTES = 64 << 20
@@ -27,16 +26,17 @@ WHOLE_BYTES = 64 << 20
 def of_inputs(arguments: tuple) -> str:
     """Twelve hexadecimal digits of the arguments of a case.
 
-    Of a train state its parameters count; a dict is taken for parameters.
+    Of a train state its parameters count.
     """
     digest = hashlib.sha256()
     for argument in arguments:
         drawn = getattr(argument, "params", argument)
-        signs = isinstance(drawn, Mapping)
-        for leaf in jax.tree.leaves(drawn):
-            values = _sample(leaf)
-            _add(digest, leaf, np.sign(values.astype(np.float32)).astype(np.int8) if signs
-                 else values)  # fmt: skip
+        for node in jax.tree.leaves(drawn, is_leaf=is_scaled):
+            for leaf in jax.tree.leaves(node):
+                values = _sample(leaf)
+                if is_scaled(node):
+                    values = np.sign(values.astype(np.float32)).astype(np.int8)
+                _add(digest, leaf, values)
     return digest.hexdigest()[:12]
 
 

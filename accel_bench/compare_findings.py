@@ -35,7 +35,12 @@ def of_comparison(found: Comparison) -> Iterator[Finding]:
         yield Finding(text, tuple(map(_name, rows)), error=True)
     for finder in (_overtaking, _emulated, _numerics, _bound_by, _network, _padding, _dispatch):
         yield from finder(found)
-    for finder in (compare_numerics.errors, compare_numerics.losses, compare_numerics.bits):
+    for finder in (
+        compare_numerics.learnt,
+        compare_numerics.errors,
+        compare_numerics.losses,
+        compare_numerics.bits,
+    ):
         for text, rows in finder(found):
             yield Finding(text, tuple(map(_name, rows)))
 

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from rich import box
 from rich.table import Table
 
-from accel_bench import units
+from accel_bench import loss_curves, training_findings, units
 from accel_bench.comparison import Comparison, Row, Source, environment_differences
+from accel_bench.loss_curves import Parting
 from accel_bench.numerics import PARTS, WORKLOAD, part, ulps_text
 from accel_bench.record import Record
 from accel_bench.tables import literal
@@ -23,7 +24,7 @@ _NAMED, _SENTENCES = 3, 10
 
 
 @dataclass(frozen=True)
-class Parting:
+class Difference:
     """A result or gradient whose errors differ between two sources.
 
     Attributes:
@@ -77,10 +78,10 @@ def pairs(found: Comparison) -> Iterator[tuple[Row, Source, Source, Record, Reco
                 yield row, reference, source, first.record, cell.record
 
 
-def partings(found: Comparison) -> list[Parting]:
+def differences(found: Comparison) -> list[Difference]:
     """Results and gradients of studies of numerics on two sources, furthest apart first."""
     parted = [
-        Parting(
+        Difference(
             row,
             which,
             (one.letter, other.letter),
@@ -96,7 +97,7 @@ def partings(found: Comparison) -> list[Parting]:
         for which in PARTS
         if all(errors := (part(first, which), part(second, which)))
     ]
-    return sorted(parted, key=lambda parting: -parting.distance)
+    return sorted(parted, key=lambda difference: -difference.distance)
 
 
 def _median(errors: Mapping) -> float | None:
@@ -170,31 +171,52 @@ def _same_machine(one: Record, other: Record) -> bool:
 
 def errors(found: Comparison) -> Iterator[tuple[str, list[Row]]]:
     """Operations whose errors are of another arithmetic: the widest of each one and precision."""
-    widest: dict[tuple, Parting] = {}
-    for parting in partings(found):
-        ratio = parting.ratio
+    widest: dict[tuple, Difference] = {}
+    for difference in differences(found):
+        ratio = difference.ratio
         if ratio is None or 1 / FACTOR < ratio < FACTOR:
             continue
-        record = next(c.record for c in parting.row.cells if c)
-        key = (parting.letters, record.params.get("op"), parting.row.precision, parting.part)
+        record = next(c.record for c in difference.row.cells if c)
+        key = (
+            difference.letters,
+            record.params.get("op"),
+            difference.row.precision,
+            difference.part,
+        )
         if key not in widest or abs(math.log(ratio or 1e-300)) > abs(
             math.log(widest[key].ratio or 1e-300)
         ):
-            widest[key] = parting
-    for parting in list(widest.values())[:_SENTENCES]:
-        (low, high), (one, other) = parting.letters, parting.errors
+            widest[key] = difference
+    for difference in list(widest.values())[:_SENTENCES]:
+        (low, high), (one, other) = difference.letters, difference.errors
+        first, second = map(_in_ulps, difference.ulps)
         assert one is not None and other is not None
         by = f" ({max(one, other) / min(one, other):.2g} times)" if min(one, other) else ""
         yield (
-            f"{parting.name} is not the same arithmetic: relative error {one:.1e}"
-            f"{_in_ulps(parting.ulps[0])} on {low} and {other:.1e}{_in_ulps(parting.ulps[1])} on "
-            f"{high}{by}.",
-            [parting.row],
+            f"{difference.name} is not the same arithmetic: relative error {one:.1e}{first} on "
+            f"{low} and {other:.1e}{second} on {high}{by}.",
+            [difference.row],
         )
 
 
 def _in_ulps(ulps: float | None) -> str:
     return "" if ulps is None else f" ({ulps_text(ulps)} ulps)"
+
+
+def trainings(found: Comparison) -> Iterator[tuple[Row, Source, Source, Parting]]:
+    """How the losses of a training on another source leave those on the reference."""
+    for row, one, other, first, second in pairs(found):
+        if row.workload == "training" and _same_inputs(first, second):
+            parted = loss_curves.parting(first, second)
+            if parted:
+                yield row, one, other, parted
+
+
+def learnt(found: Comparison) -> Iterator[tuple[str, list[Row]]]:
+    """Where the losses of a training part on two sources, and whether rounding explains it."""
+    for row, one, other, parted in trainings(found):
+        name = f"{training_findings.name(parted.other)} on {other.letter}"
+        yield training_findings.parted(parted, one.letter, name), [row]
 
 
 def losses(found: Comparison) -> Iterator[tuple[str, list[Row]]]:
@@ -205,9 +227,11 @@ def losses(found: Comparison) -> Iterator[tuple[str, list[Row]]]:
         "lost": "normal results come out as 0",
     }
     for name, text in words.items():
-        counted: dict[tuple, list[Parting]] = {}
-        for parting in partings(found):
-            counted.setdefault((parting.letters, parting.row.precision), []).append(parting)
+        counted: dict[tuple, list[Difference]] = {}
+        for difference in differences(found):
+            counted.setdefault((difference.letters, difference.row.precision), []).append(
+                difference
+            )
         for (letters, precision), group in counted.items():
             totals = [sum(p.counts[name][n] for p in group) for n in (0, 1)]
             if min(totals) * 1.1 < max(totals):
@@ -220,7 +244,7 @@ def losses(found: Comparison) -> Iterator[tuple[str, list[Row]]]:
 
 def table(found: Comparison) -> Table | None:
     """Errors side by side, furthest apart first; None where none parts."""
-    every = partings(found)
+    every = differences(found)
     parted = [p for p in every if p.distance > math.log(1.01)]
     if not parted:
         return None

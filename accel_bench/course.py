@@ -9,31 +9,35 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
-# Times of steps that are kept are at most so many, and half as many after some were dropped.
-MAX_SAMPLES = 400
+# Figures that are kept are at most so many, and half as many after some were dropped.
+MAX_TIMES = 400
+MAX_LOSSES = 1000
 
 
 @dataclass
 class Samples:
-    """Times of steps, evenly chosen among all of them.
+    """Figures of calls of the step, evenly chosen among all of them, the first one included.
 
     Attributes:
-      kept: seconds of every `every`-th step.
-      seen: steps so far.
+      limit: figures that are kept at most.
+      kept: the figure of every `every`-th call.
+      seen: calls so far.
     """
 
+    limit: int
     kept: list[float] = field(default_factory=list)
     every: int = 1
     seen: int = 0
 
-    def add(self, seconds: float) -> None:
-        """Takes the time of the next step."""
+    def add(self, figure: float) -> None:
+        """Takes the figure of the next call."""
         if self.seen % self.every == 0:
-            self.kept.append(seconds)
+            self.kept.append(figure)
         self.seen += 1
-        if len(self.kept) > MAX_SAMPLES:
+        if len(self.kept) > self.limit:
             self.kept = self.kept[::2]
             self.every *= 2
 
@@ -66,28 +70,32 @@ class Course:
     Attributes:
       step: optimizer steps taken; also says which batch comes next.
       curve: see there.
-      losses: of the calls since the last point of the curve.
-      samples: seconds per optimizer step.
+      recent: losses of the calls since the last point of the curve.
+      losses: of all calls.
+      samples: seconds per optimizer step; not of the first call.
       elapsed_s: seconds of training.
       input_wait_s: seconds of them spent waiting for input.
       place: where it runs: `mesh`, `device_kind` and `processes`.
+      inputs_checksum: of the first weights, the data and its order.
       resumed: for each time that it was carried on the `step`, and the place of before.
     """
 
     place: dict[str, Any]
     step: int = 0
     curve: Curve = field(default_factory=Curve)
-    losses: list[float] = field(default_factory=list)
-    samples: Samples = field(default_factory=Samples)
+    recent: list[float] = field(default_factory=list)
+    losses: Samples = field(default_factory=partial(Samples, MAX_LOSSES))
+    samples: Samples = field(default_factory=partial(Samples, MAX_TIMES))
     elapsed_s: float = 0.0
     input_wait_s: float = 0.0
+    inputs_checksum: str = ""
     resumed: list[dict[str, Any]] = field(default_factory=list)
 
     def add_point(self, test_loss: float, accuracy: float | None, tokens: int) -> None:
         """A point of the curve at this step, after `tokens` were learnt from."""
         point = {
             "step": self.step,
-            "loss": math.fsum(self.losses) / len(self.losses),
+            "loss": math.fsum(self.recent) / len(self.recent),
             "test_loss": test_loss,
             "accuracy": accuracy,
             "elapsed_s": self.elapsed_s,
@@ -95,7 +103,7 @@ class Course:
         }
         for name, value in point.items():
             getattr(self.curve, name).append(value)
-        self.losses = []
+        self.recent = []
 
     def to_plain(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -110,13 +118,13 @@ class Course:
         Raises:
           TypeError, ValueError: it is none.
         """
-        parts = dict(plain, curve=Curve(**plain["curve"]), samples=Samples(**plain["samples"]))
-        course = cls(**parts)
+        kept = {name: Samples(**plain[name]) for name in ("losses", "samples")}
+        course = cls(**{**plain, "curve": Curve(**plain["curve"]), **kept})
         lengths = {len(values) for values in vars(course.curve).values()}
         if not isinstance(course.step, int) or len(lengths) != 1:
             raise ValueError("its course has no step, or a torn curve")
         before, course.place = course.place, place
         course.resumed = [*course.resumed, {"step": course.step, **before}]
         if before != place:
-            course.samples = Samples()
+            course.samples = Samples(MAX_TIMES)
         return course

@@ -61,15 +61,17 @@ def cache_note(record: Record) -> str:
 
 
 def _of_model(record: Record, name: str) -> str:
-    known = record.workload == "model" and record.status == "ok"
-    value = record.facts.get(name) if known else None
+    value = record.facts.get(name) if _runs_a_model(record) else None
     return format_bytes(value) if value else ""
 
 
 def _needed(record: Record, best: Mapping[str, Any]) -> str:
-    known = record.workload == "model" and record.status == "ok"
-    value = record.facts.get("memory", {}).get("needed") if known else None
+    value = record.facts.get("memory", {}).get("needed") if _runs_a_model(record) else None
     return format_bytes(value) if value else ""
+
+
+def _runs_a_model(record: Record) -> bool:
+    return record.workload in ("model", "training") and record.status == "ok"
 
 
 def _percentile(name: str):

@@ -21,7 +21,7 @@ from accel_bench import (
     training_findings,
     units,
 )
-from accel_bench.cases import XLA
+from accel_bench.cases import XLA, describe, shared
 from accel_bench.derive import Ceilings
 from accel_bench.record import FAILURES, Record
 from accel_bench.workloads import WORKLOADS
@@ -193,6 +193,12 @@ def table(
       console: how wide it may be.
     """
     cells = {c.title: [c.cell(record, best) for record in records] for c in columns}
+    if settings := shared([record.params for record in records]):  # once, and not in every row
+        title = title + literal(f", {describe(settings)}")
+        cells["case"] = [
+            describe({k: v for k, v in record.params.items() if k not in settings})
+            for record in records
+        ]
     shown = [column for column in columns if any(cells[column.title])]
     droppable = list(dropped_first)
     while True:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import jax
 
-from accel_bench import measure, stats, units
+from accel_bench import checksum, measure, stats, units
 from accel_bench.checkpoints import Checkpoints
 from accel_bench.course import Course
 from accel_bench.measure import Measurement
@@ -36,6 +36,7 @@ class Training:
     Attributes:
       step: a call of the step, (state, tokens) -> (state, {"loss"}); `init` is not used.
       create: from a seed to the first state.
+      inputs: from the first state to what the seed determines, for a checksum.
       evaluate: from a state to loss and accuracy (None without classes) on what was held out.
       feed: from a step to the batches from there on.
       about: what it is a training of, plain values; checkpoints of another one are not taken.
@@ -47,6 +48,7 @@ class Training:
 
     step: Workload
     create: Callable[[int], Any]
+    inputs: Callable[[Any], tuple]
     evaluate: Callable[[Any], tuple[float, float | None]]
     feed: Callable[[int], Feed]
     about: Mapping[str, Any]
@@ -94,6 +96,7 @@ def train(
     if state is None:
         on_stage("making the first weights")
         state = training.create(seed)
+        course.inputs_checksum = checksum.of_inputs(training.inputs(state))
     loop = _Loop(training, compiled, course, state, result, on_stage)
     try:
         loop.run(checkpoints)
@@ -104,6 +107,7 @@ def train(
             if checkpoints.problems:
                 result.facts["checkpoint_problems"] = checkpoints.problems
     _report(training, course, result)
+    result.facts["result_checksum"] = checksum.of_result(loop.state.params)
     return loop.state
 
 
@@ -173,7 +177,8 @@ class _Loop:
             course.samples.add(elapsed / training.steps_per_call)
         if not math.isfinite(loss):
             raise measure.NonFinite(f"the loss was {loss} at step {course.step}")
-        course.losses.append(loss)
+        course.recent.append(loss)
+        course.losses.add(loss)
         if now - self._told_at > _TELL_EVERY_S:
             self._told_at = now
             rate = training.tokens_per_step * training.steps_per_call / elapsed
@@ -192,6 +197,11 @@ def _report(training: Training, course: Course, result: Measurement) -> None:
     result.samples_s = course.samples.kept
     result.facts |= {
         "curve": vars(course.curve),
+        "losses": {
+            "every": course.losses.every * training.steps_per_call,
+            "values": course.losses.kept,
+        },
+        "inputs_checksum": course.inputs_checksum,
         "input_wait_s": course.input_wait_s,
         "calls_per_sample": 1,
         "steps_per_call": training.steps_per_call,

@@ -6,9 +6,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from accel_bench import mesh, parallel, parallel_findings, units
+from accel_bench import loss_curves, mesh, parallel, parallel_findings, units
+from accel_bench.cases import format_bytes
 from accel_bench.derive import Ceilings
+from accel_bench.loss_curves import Parting
 from accel_bench.record import Record
+
+# A difference in accuracy that equally good models show less often than this is one.
+_CHANCE = 0.05
 
 
 def curve(record: Record) -> Mapping[str, Any]:
@@ -56,9 +61,12 @@ def sentences(records: Sequence[Record], best: Mapping[str, Ceilings]) -> Iterat
             f"{last(record, 'step')} steps in {units.seconds(last(record, 'elapsed_s') or 0.0)}"
             f"{_waited(record)}."
         )
+        yield from _also_in(record)
         yield from _resumed(record)
         for problem in record.facts.get("checkpoint_problems", []):
             yield f"{record.params.get('task')}: {problem}."
+    for found in loss_curves.by_precision(records):
+        yield parted(found, found.one.precision, name(found.other))
     yield from parallel_findings.learning(records)
 
 
@@ -82,9 +90,84 @@ def _learnt(record: Record) -> str:
     return f"{nats} nats/byte ({units.digits(loss / math.log(2))} bits) on held-out text"
 
 
+def _also_in(record: Record) -> Iterator[str]:
+    """What is left of it in other precisions, with the bytes of the weights."""
+    found = record.facts.get("also_in") or {}
+    if not found:
+        return
+    said = [
+        f"{precision} {_quality(figures.get('accuracy'), figures['test_loss'])} with weights of "
+        f"{format_bytes(figures['weight_bytes'])}"
+        for precision, figures in found.items()
+    ]
+    yield (
+        f"{name(record)} ({format_bytes(record.facts['weight_bytes'])} of weights), rounded after "
+        f"it was trained: {'; '.join(said)}."
+    )
+
+
+def _quality(accuracy: float | None, loss: float) -> str:
+    return share(accuracy) if accuracy is not None else f"{units.digits(loss)} nats/byte"
+
+
 def _waited(record: Record) -> str:
     waited = waiting(record)
     return "" if waited is None else f"; the input took {units.percent(waited)} of the time"
+
+
+def parted(found: Parting, one: str, other: str) -> str:
+    """Where the losses of a training leave those of a reference, why, and what comes of it.
+
+    Args:
+      found: of the two.
+      one, other: what the reference and the training are called.
+    """
+    if found.first is None:
+        return f"{other} loses bit for bit as {one} does, in all {len(found.steps)} losses kept."
+    apart = "are never 1 % apart"
+    if found.visible is not None:
+        apart = f"are 1 % apart from step {found.visible}"
+    return (
+        f"{other} leaves {one}: the losses' bits differ from step {found.first} and they {apart}. "
+        f"{_explained(found)} {_in_the_end(found)}"
+    )
+
+
+def _explained(found: Parting) -> str:
+    early = f"{found.early:.1e} apart in the first {loss_curves.EARLY} losses"
+    if found.is_rounding:
+        return (
+            f"Rounding explains it: they are {early}, where it may make {found.allowed:.1e}, and "
+            f"never more than {units.digits(found.growth, 2)} times as far as before on one step."
+        )
+    if found.early > found.allowed:
+        why = "other data or weights, or a fault"
+        for unit in ("tf32", "bf16"):
+            if found.early <= loss_curves.roundoff(unit):
+                why = f"as products in {unit} would make it, or a fault"
+                break
+        return (
+            f"Rounding does not explain it: they are {early}, where it makes {found.allowed:.1e} "
+            f"at most: {why}."
+        )
+    assert found.jump
+    step, before, distance = found.jump
+    return (
+        f"Rounding does not explain it: at step {step} they are at once {distance:.1e} apart, from "
+        f"{before:.1e}: another batch, a faulty update, or a device that computes wrongly."
+    )
+
+
+def _in_the_end(found: Parting) -> str:
+    ends = [
+        _quality(last(record, "accuracy"), last(record, "test_loss") or 0.0)
+        for record in (found.other, found.one)
+    ]
+    p = loss_curves.accuracy_p_value(found.one, found.other)
+    if p is None:
+        return f"In the end it has {ends[0]}, the other {ends[1]}."
+    chance = "no more than chance" if p > _CHANCE else "more than chance"
+    return f"In the end it tells {ends[0]}, the other {ends[1]}: {chance} (p = {p:.2g})."
 
 
 def _resumed(record: Record) -> Iterator[str]:

@@ -6,8 +6,8 @@
 Expect 16 bits to halve the bytes of weights and caches, and 8 bits those of the layers once more;
 what is faster depends on the hardware: where it has no unit for a precision, rows say `emulated`.
 Mixed precisions keep fp32 weights, so that they spare time and activations but no weights. A train
-step in 8 bits is `unsupported`. Pure fp16 is left out, since AdamW's epsilon is 0 in it: its train
-step is `nonfinite`. How well each learns: `--config=configs/digits.py --precision=...`.
+step in 8 bits is `unsupported`, and so is one in pure fp16, where AdamW's epsilon is 0. How well
+each learns: `--config=configs/digits.py --precision=...`.
 """
 
 from accel_bench.config import base, by_platform

@@ -87,18 +87,20 @@ def scaled_dot(x_xM: jax.Array, w_MN: Scaled, config: ModelConfig) -> jax.Array:
     return out_NN.astype(config.dtype).reshape(*x_xM.shape[:-1], -1)
 
 
-def quantise_params(config: ModelConfig, params: dict[str, Any]) -> dict[str, Any]:
-    """Parameters as `config` computes with them, from those of the same model as trained.
+def stored(config: ModelConfig, params: dict[str, Any]) -> dict[str, Any]:
+    """Parameters as `config` stores them, from those of the same model as trained.
 
-    The layers' weights become `config.weight_dtype` with scales; embedding, unembedding and norms
-    are rounded to `config.param_dtype`.
+    With `config.weight_dtype` the layers' weights become codes with scales; all others are rounded
+    to `config.param_dtype`.
     """
-    assert config.weight_dtype is not None
-    dtype = config.weight_dtype
-    blocks = {
-        name: quantise(leaf, CONTRACTED[name], dtype) if name in CONTRACTED else leaf
-        for name, leaf in params["blocks"].items()
-    }
+    blocks = params["blocks"]
+    if config.weight_dtype is not None:
+        blocks = {
+            name: quantise(leaf, CONTRACTED[name], config.weight_dtype)
+            if name in CONTRACTED
+            else leaf
+            for name, leaf in blocks.items()
+        }
     return jax.tree.map(
         lambda leaf: leaf if is_scaled(leaf) else leaf.astype(config.param_dtype),
         {**params, "blocks": blocks},

@@ -22,7 +22,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from models import loss_scaling
 from models.loss_scaling import LossScaling, ScaledState
-from models.quantised import is_scaled, quantise_params, scaled_shardings
+from models.quantised import is_scaled, scaled_shardings, stored
 from models.sharding import named_sharding
 from models.sizes import ModelConfig
 from models.transformer import Transformer
@@ -78,7 +78,7 @@ def init_params(config: ModelConfig, key: jax.Array) -> Params:
     """Random parameters: the same for a key whatever the mesh, the device and the dtypes."""
     if config.weight_dtype is not None:
         trained = dataclasses.replace(config, weight_dtype=None, param_dtype="float32")
-        return quantise_params(config, init_params(trained, key))
+        return stored(config, init_params(trained, key))
     return nnx.to_pure_dict(nnx.state(Transformer(config, nnx.Rngs(key))))
 
 

@@ -25,6 +25,7 @@ import jax.numpy as jnp
 from flax import nnx
 from jax.sharding import Mesh
 
+from models import portable_random
 from models.attention import attention, rotary_tables, rotate
 from models.layers import (
     activate_and_project,
@@ -43,7 +44,7 @@ def weight(
     rngs: nnx.Rngs, shape: tuple[int, ...], axes: LogicalAxes, std: float, config: ModelConfig
 ) -> nnx.Param:
     """Normal initial values, drawn in fp32; the logical axes travel with the parameter."""
-    value = std * jax.random.normal(rngs.params(), shape, jnp.float32)
+    value = portable_random.normal(rngs.params(), shape, std)
     return nnx.Param(value.astype(config.param_dtype), logical_axes=axes)
 
 

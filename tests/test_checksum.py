@@ -11,6 +11,7 @@ from accel_bench import checksum
 from accel_bench.workloads import WORKLOADS
 from accel_bench.workloads.base import fetch, make_mesh, place
 from accel_bench.workloads.model_inputs import Batch, draw_tokens, initial_weights
+from models import portable_random, quantised
 from models.sharding import batch_sharding
 from models.sizes import SIZES
 
@@ -71,12 +72,24 @@ def test_what_only_moves_memory_has_no_checksum():
     assert drawn("memory", {"op": "copy", "bytes": 1 << 20}, {}) == ()
 
 
-def test_another_generator_is_found_and_another_last_bit_of_a_weight_is_not():
-    weights = {"w": jax.random.normal(jax.random.key(0), (64, 64))}
+def test_another_generator_and_another_last_bit_of_a_weight_are_found():
+    def weights():
+        return {"w": portable_random.normal(jax.random.key(0), (64, 64), 1.0)}
+
+    first = weights()
     with jax.threefry_partitionable(not jax.config.values["jax_threefry_partitionable"]):
-        others = {"w": jax.random.normal(jax.random.key(0), (64, 64))}
-    nearly = {"w": weights["w"] * (1 + 2.0**-22)}
-    first, other, near = (checksum.of_inputs((w,)) for w in (weights, others, nearly))
+        other = weights()
+    nearly = {"w": first["w"].at[3, 5].multiply(1 + 2.0**-22)}
+    assert len({checksum.of_inputs((w,)) for w in (first, other, nearly)}) == 3
+    assert checksum.of_inputs((first,)) == checksum.of_inputs((weights(),))
+
+
+def test_of_weights_in_8_bits_the_signs_count():
+    weights = portable_random.normal(jax.random.key(0), (64, 64), 1.0)
+    whole = quantised.quantise(weights, (0,), "int8")
+    nearly = dataclasses.replace(whole, scales=whole.scales * (1 + 2.0**-22))
+    turned = dataclasses.replace(whole, codes=-whole.codes)
+    first, near, other = (checksum.of_inputs(({"w": w},)) for w in (whole, nearly, turned))
     assert first == near != other
 
 

@@ -18,8 +18,8 @@ from models.quantised import (
     Scaled,
     is_scaled,
     quantise,
-    quantise_params,
     scaled_dot,
+    stored,
 )
 from models.sharding import make_mesh
 from models.sizes import SIZES, WEIGHT_DTYPES
@@ -108,7 +108,7 @@ def test_bytes_are_those_of_the_leaves(dtype):
 def test_logits_are_near_those_of_the_weights_as_trained(dtype):
     config, run = EIGHT_BITS[dtype], jax.jit(forward, static_argnums=0)
     exact = np.asarray(run(TINY, params_of(TINY), TOKENS))
-    quantised = quantise_params(config, params_of(TINY))
+    quantised = stored(config, params_of(TINY))
     found = np.asarray(run(config, quantised, TOKENS))
     error = np.linalg.norm(found - exact) / np.linalg.norm(exact)
     assert 4e-3 < error < 0.03

@@ -381,7 +381,7 @@ def test_the_table_shows_what_parts_most_first():
     one = [row(size=8, error=1e-7), row(size=16, error=1e-7), row(size=32, error=1e-7)]
     other = [row(size=8, error=2e-7), row(size=16, error=1e-3), row(size=32, error=1e-7)]
     found = compared(one, other)
-    assert [p.row.label for p in compare_numerics.partings(found)] == [
+    assert [p.row.label for p in compare_numerics.differences(found)] == [
         "matmul normal 16", "matmul normal 8", "matmul normal 32",
     ]  # fmt: skip
     table = compare_numerics.table(found)

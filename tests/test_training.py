@@ -16,8 +16,8 @@ from rich.console import Console
 from test_record import make
 from test_report import scripts, source
 
-from accel_bench import comparison, measure, record, tables, train
-from accel_bench.course import MAX_SAMPLES, Course, Samples
+from accel_bench import comparison, loss_curves, measure, record, tables, train
+from accel_bench.course import MAX_TIMES, Course, Samples
 from accel_bench.data import feed
 from accel_bench.errors import RequestError
 from accel_bench.report import html_text
@@ -71,6 +71,48 @@ def test_digits_are_learnt_in_seconds():
     assert any(stage.startswith("step ") and "tokens/s" in stage for stage in stages)
 
 
+def test_what_was_learnt_is_looked_at_in_other_precisions_too():
+    result, _ = trained(DIGITS | {"also_in": "bf16, int8,fp8_e4m3"})
+    end = result.facts["curve"]["accuracy"][-1]
+    found = result.facts["also_in"]
+    assert list(found) == ["bf16", "int8", "fp8_e4m3"]
+    for precision, figures in found.items():
+        assert figures["accuracy"] == pytest.approx(end, abs=0.05), precision
+        assert figures["test_loss"] != result.facts["curve"]["test_loss"][-1]
+    sizes = [figures["weight_bytes"] for figures in found.values()]
+    whole = WORKLOADS["training"].builder()(
+        Training(**DIGITS), "fp32", make_mesh(jax.devices()[:1], {})
+    )
+    assert sizes[0] == whole.facts["weight_bytes"] / 2
+    assert sizes[1] == sizes[2] < 0.7 * sizes[0]
+    row = a_record(also_in=found, weight_bytes=whole.facts["weight_bytes"])
+    assert "rounded after it was trained: bf16 " in shown(row)
+    record.to_line(row)
+
+
+def test_losses_of_all_steps_are_kept_and_inputs_are_the_same_on_any_mesh():
+    alone, divided = undisturbed(), undisturbed((("data", 2),))
+    values = alone.facts["losses"]["values"]
+    assert alone.facts["losses"]["every"] == 1
+    assert len(values) == TEXT["steps"]
+    np.testing.assert_allclose(
+        np.mean(np.reshape(values, (4, 5)), axis=1), alone.facts["curve"]["loss"], rtol=1e-12
+    )
+    assert alone.facts["inputs_checksum"] == divided.facts["inputs_checksum"]
+    assert alone.facts["inputs_checksum"] != trained(TEXT, seed=1)[0].facts["inputs_checksum"]
+    assert alone.facts["result_checksum"] != alone.facts["inputs_checksum"]
+    near, far = (
+        loss_curves.parting(a_training(alone), a_training(other))
+        for other in (divided, trained(TEXT | {"learning_rate": 2e-2})[0])
+    )
+    assert near and near.is_rounding
+    assert far and not far.is_rounding
+
+
+def a_training(result):
+    return make(workload="training", params=TEXT, facts=result.facts)
+
+
 def test_bytes_of_a_text_are_learnt_and_have_no_accuracy():
     curve = undisturbed().facts["curve"]
     assert curve["accuracy"] == [None] * 4
@@ -120,26 +162,28 @@ def test_the_rate_rises_to_its_height_and_falls_to_nothing():
 
 
 def test_times_that_are_kept_are_few_and_evenly_spread():
-    samples = Samples()
+    samples = Samples(100)
     for step in range(5000):
         samples.add(float(step))
-    assert len(samples.kept) <= MAX_SAMPLES
+    assert 50 <= len(samples.kept) <= 100
     assert samples.kept == [float(x) for x in range(0, 5000, samples.every)]
 
 
 def test_a_course_is_carried_on_from_its_json():
     course = Course({"mesh": {}}, step=5)
-    course.losses, course.elapsed_s = [0.1, 0.2], 1 / 3
+    course.recent, course.elapsed_s = [0.1, 0.2], 1 / 3
+    course.losses.add(0.1)
     course.add_point(0.7, None, 10)
     course.samples.add(0.1)
     plain = json.loads(json.dumps(course.to_plain()))
     again = Course.resumed_from(plain, {"mesh": {}})
     assert again.curve == course.curve
     assert again.samples == course.samples
+    assert again.losses == course.losses
     assert again.resumed == [{"step": 5, "mesh": {}}]
     # Times from elsewhere are no times of this place.
     plain = json.loads(json.dumps(course.to_plain()))
-    assert Course.resumed_from(plain, {"mesh": {"data": 2}}).samples == Samples()
+    assert Course.resumed_from(plain, {"mesh": {"data": 2}}).samples == Samples(MAX_TIMES)
 
 
 def test_a_loss_that_is_not_finite_ends_the_training():
@@ -155,6 +199,7 @@ def test_a_loss_that_is_not_finite_ends_the_training():
     plan = train.Training(
         step,
         create=lambda seed: jax.device_put(np.float32(3), place),
+        inputs=lambda state: (state,),
         evaluate=lambda state: (0.0, None),
         feed=lambda first: feed.Feed(np.zeros(9, np.float32), 1, 0, range(9), lambda x: x[0]),
         about={}, place={}, steps=9, steps_per_call=1, eval_every=9, checkpoint_every=0,
@@ -164,9 +209,12 @@ def test_a_loss_that_is_not_finite_ends_the_training():
         train.train(plan, 0, None, None, measure.Measurement())
 
 
-def test_precisions_without_a_scale_are_not_supported():
-    with pytest.raises(UnsupportedCase):
-        setup(TEXT, precision="int8")
+@pytest.mark.parametrize(
+    ("precision", "why"), [("int8", "needs scaled operands"), ("fp16", "epsilon, 1e-8, is 0")]
+)
+def test_precisions_in_which_nothing_is_learnt_are_not_supported(precision, why):
+    with pytest.raises(UnsupportedCase, match=why):
+        setup(TEXT, precision=precision)
 
 
 @pytest.mark.parametrize(
@@ -191,6 +239,8 @@ def test_precisions_without_a_scale_are_not_supported():
         ({"file": "nowhere.txt"}, "training file='nowhere.txt': there is no such file"),
         ({"file": 5}, "training file must be a path, got 5"),
         ({"model": "digits"}, "training text has 256 tokens, and model digits knows 32"),
+        ({"also_in": "int7"}, "unknown precision 'int7'"),
+        ({"also_in": ("int8",)}, "training also_in must be precisions as in"),
         ({"exchange": "fp16"}, "unknown training exchange 'fp16'"),
         ({"local_steps": 2}, "training accumulate and local_steps need an exchange"),
         ({"exchange": "fp32", "local_steps": 2}, "eval_every=5 is no multiple of local_steps=2"),

@@ -36,6 +36,7 @@ _PLOTS = {
         training_plots.accuracy_by_time,
         training_plots.loss_by_step,
         training_plots.loss_by_time,
+        training_plots.loss_distance,
     ),
 }
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from accel_bench import training_findings, units
+from accel_bench import compare_numerics, loss_curves, training_findings, units
 from accel_bench.comparison import Comparison
+from accel_bench.loss_curves import Parting
 from accel_bench.report import style
 from accel_bench.report.figure import Figure, Series, Spot, axis
 from accel_bench.report.points import Point
@@ -63,6 +64,41 @@ def accuracy_by_time(found: Comparison, points: Sequence[Point]) -> Figure | Non
         axis("held-out sequences told right (share)", tickformat=".0%"),
         _lines(points, "elapsed_s", "accuracy", "held out"),
     )
+
+
+def loss_distance(found: Comparison, points: Sequence[Point]) -> Figure | None:
+    """How far the losses of trainings from one seed are apart, against steps."""
+    trained = [p.record for p in points if p.record.workload == "training"]
+    series = []
+    for number, source in enumerate(found.sources):
+        for parted in loss_curves.by_precision(
+            [r for r in source.records if any(r is record for record in trained)]
+        ):
+            name = f"{source.letter} {training_findings.name(parted.other)}"
+            series.append(
+                _distances(parted, number, f"{name}, from {parted.one.precision}", len(series))
+            )
+    for _, one, other, parted in compare_numerics.trainings(found):
+        name = f"{other.letter} {training_findings.name(parted.other)}, from {one.letter}"
+        series.append(_distances(parted, found.sources.index(other), name, len(series)))
+    return _figure(
+        "plot-loss-distance",
+        "How far losses are apart",
+        "Rounding parts two trainings at first, training itself spreads them further on every "
+        "step. A line that starts high is of another arithmetic; one that jumps, of a fault.",
+        _BY_STEP,
+        axis("distance (share of the loss)", log=True),
+        series,
+    )
+
+
+def _distances(parted: Parting, source: int, name: str, color: int) -> Series:
+    spots = [
+        Spot(step, distance, f"step {step}: {distance:.1e} apart")
+        for step, distance in zip(parted.steps, parted.distances, strict=True)
+        if distance > 0
+    ]
+    return Series(source, name, spots, dash=style.DASHES[0], color=color)
 
 
 def _figure(

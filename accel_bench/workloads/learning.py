@@ -42,7 +42,7 @@ from accel_bench.workloads.model_inputs import (
 )
 from accel_bench.workloads.training import work_of
 from accel_bench.workloads.training_params import Training
-from models import costs, exchange, train_step
+from models import costs, exchange, quantised, train_step
 from models.sharding import batch_sharding
 from models.sizes import ModelConfig
 
@@ -66,7 +66,11 @@ def build(params: Training, precision: str, mesh: Mesh) -> CourseWorkload:
     if params.explicit and config.loss_scaling:
         raise UnsupportedCase(f"{precision} scales its loss, which only exchange=auto does")
     task = tasks.load(params)
-    setup = _Setup(params, precision, config, mesh, task)
+    looks = {
+        name: configured(params.config, name, mesh, params.tokens, trains=False)
+        for name in params.looked_at_in
+    }
+    setup = _Setup(params, precision, config, mesh, task, looks)
     exchanged = {}
     if params.explicit:
         replicas = mesh.shape["data"]
@@ -81,6 +85,7 @@ def build(params: Training, precision: str, mesh: Mesh) -> CourseWorkload:
             "param_dtype": config.param_dtype,
             "params": costs.param_count(config),
             "optimizer": "adamw",
+            "weight_bytes": costs.param_bytes(config),
             "state_bytes": costs.train_state_bytes(config),
             "unchecked": "a training is judged by what it has learnt",
             "data": task.facts,
@@ -91,13 +96,18 @@ def build(params: Training, precision: str, mesh: Mesh) -> CourseWorkload:
 
 @dataclass(frozen=True)
 class _Setup:
-    """All that a training is made of."""
+    """All that a training is made of.
+
+    Attributes:
+      looks: precision -> the model in it, for those that what was learnt is looked at in.
+    """
 
     params: Training
     precision: str
     config: ModelConfig
     mesh: Mesh
     task: tasks.Task
+    looks: Mapping[str, ModelConfig]
 
     def run(
         self,
@@ -112,7 +122,8 @@ class _Setup:
         training = train.Training(
             step=self.step(),
             create=self.create,
-            evaluate=self.evaluator(),
+            inputs=partial(self.inputs, seed),
+            evaluate=self.evaluator(self.config),
             feed=partial(self.feed, seed),
             about=self.about(seed),
             place=self.place(),
@@ -122,7 +133,14 @@ class _Setup:
             checkpoint_every=params.checkpoint_every,
             tokens_per_step=params.step_rows * params.tokens,
         )
-        train.train(training, seed, available_bytes, folder, result, on_stage)
+        state = train.train(training, seed, available_bytes, folder, result, on_stage)
+        if self.looks:
+            result.facts["also_in"] = {}
+        for name, config in self.looks.items():
+            on_stage(f"looking at what was learnt in {name}")
+            loss, accuracy = self.evaluator(config)(state)
+            figures = {"test_loss": loss, "accuracy": accuracy}
+            result.facts["also_in"][name] = figures | {"weight_bytes": costs.param_bytes(config)}
 
     def step(self) -> Workload:
         """A call of the step: as many optimizer steps as are taken between two exchanges."""
@@ -164,6 +182,18 @@ class _Setup:
         weights = initial_weights(config, mesh)(jax.random.key(seed))
         return exchange.create_state(config, options, weights, mesh)
 
+    def inputs(self, seed: int, state: Any) -> tuple:
+        """The first weights, the numbers of the sequences that come first and last, the data."""
+        numbers, calls = np.arange(len(self.task.train)), self._calls(0)
+        order = feed.batches(numbers, self._rows, seed, len(calls))
+        data = np.frombuffer(bytes.fromhex(self.task.sha256), np.uint8)
+        return state, order[0], order[len(calls) - 1], data
+
+    def _calls(self, first_step: int) -> range:
+        """The calls of the step that are left, by number."""
+        local_steps = self.params.local_steps
+        return range(first_step // local_steps, self.params.steps // local_steps)
+
     def feed(self, seed: int, first_step: int) -> feed.Feed:
         """Batches from this step on."""
         params, where = self.params, batch_sharding(self.mesh)
@@ -172,22 +202,25 @@ class _Setup:
         def put(tokens: Any) -> Any:
             return place(feed.dealt(tokens, replicas, params.local_steps), where)
 
-        calls = range(first_step // params.local_steps, params.steps // params.local_steps)
-        return feed.Feed(self.task.train, self._rows, seed, calls, put)
+        return feed.Feed(self.task.train, self._rows, seed, self._calls(first_step), put)
 
-    def evaluator(self) -> Callable[[Any], tuple[float, float | None]]:
-        """From a state to its loss on what was held out and, where there are classes, accuracy."""
+    def evaluator(self, config: ModelConfig) -> Callable[[Any], tuple[float, float | None]]:
+        """From a state to its loss on what was held out and, where there are classes, accuracy.
+
+        Weights are rounded to what `config` stores.
+        """
         mesh, by_row = self.mesh, sharding(self.mesh, ("data", "fsdp"))
         score = partial(
             train_step.scores,
-            self.config,
+            config,
             mesh=static_mesh(mesh),
             predicted=self.task.predicted,
         )
 
         @partial(jax.jit, out_shardings=sharding(mesh))
         def totals(weights: Any, tokens: jax.Array, counted_B: jax.Array) -> jax.Array:
-            return jnp.stack([jnp.sum(figure * counted_B) for figure in score(weights, tokens)])
+            figures = score(quantised.stored(config, weights), tokens)
+            return jnp.stack([jnp.sum(figure * counted_B) for figure in figures])
 
         batches = [
             (place(tokens, batch_sharding(mesh)), place(counted, by_row))
@@ -204,7 +237,15 @@ class _Setup:
     def about(self, seed: int) -> Mapping[str, Any]:
         """What the training is, as plain values, wherever it runs."""
         params = dataclasses.asdict(self.params)
-        for name in ("file", "mesh", "processes", "link", "eval_every", "checkpoint_every"):
+        for name in (
+            "file",
+            "mesh",
+            "processes",
+            "link",
+            "eval_every",
+            "checkpoint_every",
+            "also_in",
+        ):
             del params[name]
         params["overrides"] = dict(params["overrides"])
         more = {"precision": self.precision, "seed": seed, "data": self.task.sha256}

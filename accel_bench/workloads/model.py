@@ -64,6 +64,11 @@ def configured(
         config = with_scaled_weights(config, precision)
     else:
         config = with_precision(config, precision)
+        if trains and config.param_dtype == "float16":
+            raise UnsupportedCase(
+                f"{precision} cannot train: AdamW's epsilon, 1e-8, is 0 in fp16; mixed_fp16 keeps "
+                "fp32 weights and scales the loss"
+            )
     if config.attention == "cudnn" and mesh.devices.flat[0].platform != "gpu":
         raise UnsupportedCase("cudnn attention runs on NVIDIA GPUs only")
     return dataclasses.replace(config, context=max(config.context, length))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from accel_bench.data import digits, text
 from accel_bench.errors import RequestError
+from accel_bench.precision import lookup
 from accel_bench.workloads.params import (
     Exchanged,
     Placed,
@@ -42,6 +43,7 @@ class Training(Placed, Exchanged):
       shifts: whether each digit is learnt from its four copies, moved by a pixel, as well.
       eval_every: steps between looks at the held-out data; there is one after the last step.
       checkpoint_every: steps between checkpoints; 0 for none.
+      also_in: precisions, with commas between, in which what was learnt is looked at in the end.
       overrides: fields of the model that the config changes.
     """
 
@@ -58,6 +60,7 @@ class Training(Placed, Exchanged):
     shifts: bool = False
     eval_every: int = 50
     checkpoint_every: int = 100
+    also_in: str = ""
     overrides: Mapping[str, object] = field(default_factory=dict)
 
     @property
@@ -73,6 +76,11 @@ class Training(Placed, Exchanged):
     def tokens(self) -> int:
         """Tokens that go into the model of each sequence."""
         return digits.PIXELS if self.task == "digits" else self.length
+
+    @property
+    def looked_at_in(self) -> list[str]:
+        """Precisions of `also_in`."""
+        return [name.strip() for name in self.also_in.split(",") if name.strip()]
 
     @property
     def step_rows(self) -> int:
@@ -97,6 +105,8 @@ class Training(Placed, Exchanged):
                 f"training warmup={self.warmup} takes all of steps={self.steps}: the rate rises "
                 "first and falls then"
             )
+        for name in self.looked_at_in:
+            lookup(name)
         only_axes("training", axes, ("data", "fsdp", "model", "seq"))
         config = self.config
         self._check_task(config)
@@ -125,6 +135,10 @@ class Training(Placed, Exchanged):
             raise RequestError(f"training shifts must be true or false, got {self.shifts!r}")
         if not isinstance(self.file, str):
             raise RequestError(f"training file must be a path, got {self.file!r}")
+        if not isinstance(self.also_in, str):
+            raise RequestError(
+                f'training also_in must be precisions as in "int8,bf16", got {self.also_in!r}'
+            )
 
     def _check_task(self, config: ModelConfig) -> None:
         """The task's own parameters, and whether the model knows its tokens."""

@@ -1,0 +1,162 @@
+"""Where the losses of two trainings part, and whether rounding explains it.
+
+Two trainings from the same seed learn from the same batches with the same first weights. Where they
+compute in another order or precision their losses differ first by rounding; then training itself
+spreads the difference, a little on every step, until two runs are as different as two seeds. So
+
+  - over the first steps rounding alone has a say, and bounds how far the losses may be apart;
+  - later any distance may be reached, but by growing: a sudden jump is no rounding.
+
+What falls outside is another arithmetic than was asked for, other data, or a fault. This module
+does not import jax.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from accel_bench.accuracy import format_of
+from accel_bench.precision import PRECISIONS
+from accel_bench.record import Record
+
+# Losses over which training has hardly spread anything.
+EARLY = 10
+# Losses are sums in fp32 whatever the precision: order alone may move them by some ulps (up to 3
+# were seen on trainings over one and eight devices).
+_ORDER = 32 * 2.0**-24
+# Growth from one kept loss to the next that is no growth any more; up to 25 was seen as a model
+# leaves a plateau.
+_JUMP = 100.0
+# Losses that a person sees apart.
+VISIBLE = 0.01
+
+
+@dataclass(frozen=True)
+class Parting:
+    """How the losses of one training leave those of another.
+
+    Attributes:
+      one, other: the records, the first one for reference.
+      steps: of each pair of losses that both have.
+      distances: |other - one| / |one| at each.
+      allowed: distance that rounding may make over the first steps.
+    """
+
+    one: Record
+    other: Record
+    steps: Sequence[int]
+    distances: Sequence[float]
+    allowed: float
+
+    @property
+    def first(self) -> int | None:
+        """Step at which the losses' bits differ first, as far as they were kept; None if never."""
+        return next((s for s, d in zip(self.steps, self.distances, strict=True) if d), None)
+
+    @property
+    def visible(self) -> int | None:
+        """Step at which they are `VISIBLE` apart first; None if never."""
+        pairs = zip(self.steps, self.distances, strict=True)
+        return next((step for step, distance in pairs if distance >= VISIBLE), None)
+
+    @property
+    def early(self) -> float:
+        """The largest distance of the first `EARLY` losses."""
+        return max(self.distances[:EARLY])
+
+    @property
+    def growth(self) -> float:
+        """The largest factor by which one step is further apart than all before it."""
+        return max((factor for _, _, factor in self._growths()), default=1.0)
+
+    @property
+    def jump(self) -> tuple[int, float, float] | None:
+        """Step, distance so far and distance there, where they part at once; None for no such."""
+        for step, distance, factor in self._growths():
+            if factor > _JUMP:
+                return step, distance / factor, distance
+        return None
+
+    def _growths(self) -> Iterator[tuple[int, float, float]]:
+        """Step, distance, and how many times that is the largest one before it.
+
+        Nothing is said of what is within that which rounding may make of any step.
+        """
+        largest = itertools.accumulate((max(d, 2.0**-24) for d in self.distances), max)
+        for step, distance, before in zip(
+            self.steps[1:], self.distances[1:], largest, strict=False
+        ):
+            if distance > self.allowed:
+                yield step, distance, distance / before
+
+    @property
+    def is_rounding(self) -> bool:
+        """Whether rounding explains all of it."""
+        return self.early <= self.allowed and self.jump is None
+
+
+def roundoff(precision: str) -> float:
+    """Largest relative error of rounding to what a precision multiplies: 2^-24 for fp32.
+
+    What a back end chooses for itself may be as coarse as bf16.
+    """
+    entry = PRECISIONS[precision]
+    if precision == "fp32_default":
+        return 2.0**-8
+    if entry.unit == "tf32":
+        return 2.0**-11
+    if precision == "bf16_3x":
+        return 2.0**-16
+    return 2.0 ** -(format_of(entry.compute).digits + 1)
+
+
+def parting(one: Record, other: Record) -> Parting | None:
+    """How two trainings part; None where one of them has no losses."""
+    losses = [record.facts.get("losses") or {} for record in (one, other)]
+    if not all(record.status == "ok" for record in (one, other)) or not all(
+        found.get("values") for found in losses
+    ):
+        return None
+    by_step = [dict(zip(_steps(found), found["values"], strict=True)) for found in losses]
+    steps = sorted(by_step[0].keys() & by_step[1].keys())
+    distances = [abs(by_step[1][s] - by_step[0][s]) / abs(by_step[0][s] or 1.0) for s in steps]
+    coarse = max(roundoff(record.precision) for record in (one, other))
+    return Parting(one, other, steps, distances, max(_ORDER, coarse))
+
+
+def _steps(losses: dict) -> Iterator[int]:
+    # The loss of several steps in one call is kept under the first of them.
+    return itertools.islice(itertools.count(1, losses["every"]), len(losses["values"]))
+
+
+def by_precision(records: Sequence[Record]) -> Iterator[Parting]:
+    """Trainings that differ in nothing but precision, each beside the one in most digits."""
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        if record.workload == "training":
+            same = (sorted(record.params.items(), key=str), sorted(dict(record.mesh).items()))
+            groups.setdefault(repr(same), []).append(record)
+    for group in groups.values():
+        finest = min(group, key=lambda r: (roundoff(r.precision), -PRECISIONS[r.precision].bits))
+        others = (record for record in group if record is not finest)
+        yield from (found for other in others if (found := parting(finest, other)))
+
+
+def accuracy_p_value(one: Record, other: Record) -> float | None:
+    """Probability that two equally good models differ as much on as many images as these do.
+
+    Fisher's exact test; None without classes.
+    """
+    from scipy.stats import fisher_exact
+
+    table = []
+    for record in (one, other):
+        accuracy = ((record.facts.get("curve") or {}).get("accuracy") or [None])[-1]
+        count = (record.facts.get("data") or {}).get("held_out")
+        if accuracy is None or not count:
+            return None
+        right = round(accuracy * count)
+        table.append([right, count - right])
+    return float(fisher_exact(table)[1])  # type: ignore[arg-type] - scipy's stub has none
