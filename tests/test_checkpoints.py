@@ -274,6 +274,8 @@ def test_after_a_kill_a_training_ends_in_the_same_bits(main_py, tmp_path):
     assert f"It was carried on at step {step}." in resumed.stdout
     for name in ("step", "loss", "test_loss", "accuracy", "tokens"):
         assert killed.facts["curve"][name] == whole.facts["curve"][name]
+    for name in ("losses", "inputs_checksum", "result_checksum"):
+        assert killed.facts[name] == whole.facts[name]
     assert len(whole.samples_s) == 39
     # Last states too: what was kept of the arrays' bits is the same.
     sums = [
