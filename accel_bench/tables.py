@@ -106,10 +106,12 @@ def _error(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 
 def status(record: Record, best: Mapping[str, Ceilings]) -> str:
+    """How it ended."""
     return record.status
 
 
 def note(record: Record, best: Mapping[str, Ceilings]) -> str:
+    """Flags, what a trace or an overlap shows, or why there is no value."""
     notes = derive.flags(record) if record.status == "ok" else [record.reason or ""]
     hidden = derive.hidden_fraction(record)
     if hidden is not None and "noisy" not in notes:
@@ -134,6 +136,7 @@ def _by(record: Record, best: Mapping[str, Ceilings]) -> str:
 
 
 def precision(record: Record, best: Mapping[str, Ceilings]) -> str:
+    """The precision; empty for a workload that has none."""
     return derive.precision_shown(record)
 
 

@@ -63,6 +63,7 @@ def by_suite(workload: Workload, launch: timing.Launch) -> float:
 
 
 def main() -> None:
+    """Prints the ratios."""
     device = jax.devices()[0]
     mesh = make_mesh([device], {})
     launch = timing.launch_cost(device)

@@ -41,6 +41,8 @@ RTOL = 1e-3  # of logits and losses, relative to the largest
 
 
 class Case(NamedTuple):
+    """One phase of a model of one size; `length` tokens in each of `batch` sequences."""
+
     phase: str
     size: str
     batch: int
@@ -76,6 +78,7 @@ def draw_tokens(case: Case, vocabulary: int) -> np.ndarray:
 
 
 def jax_case(case: Case, weights: Path, checkout: str) -> Step:
+    """The suite's own step, from the weights that both take."""
     sys.path.insert(0, checkout)
     import jax
     import jax.numpy as jnp
@@ -135,6 +138,7 @@ def jax_case(case: Case, weights: Path, checkout: str) -> Step:
 
 
 def torch_case(case: Case, weights: Path, is_compiled: bool) -> Step:
+    """The same architecture in plain PyTorch."""
     import torch
     import torch.nn.functional as F
 
@@ -292,6 +296,8 @@ def serve(kind: str, weights: str, checkout: str, cpu_time: bool) -> None:
 
 
 class Contestant:
+    """One side, in a process of its own that times a step when told to."""
+
     def __init__(self, name: str, arguments: list[str]):
         self.name = name
         settings = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1", **os.environ}
@@ -336,6 +342,7 @@ def compete(name: str, contestants: list[Contestant], rounds: int) -> dict[str, 
 
 
 def report(name: str, seconds: dict[str, list[float]]) -> None:
+    """Prints each side's tokens/s and its ratio to the faster PyTorch."""
     tokens = CASES[name].tokens
     torch = min((k for k in seconds if k in TORCH), key=lambda k: min(seconds[k]))
     for contestant, times in seconds.items():
@@ -350,6 +357,7 @@ def report(name: str, seconds: dict[str, list[float]]) -> None:
 
 
 def main() -> None:
+    """Runs the sides in turn and prints the ratios."""
     parser = argparse.ArgumentParser(description="The model against plain PyTorch, on the CPU.")
     parser.add_argument("--torch_python", default=sys.executable, help="a Python that has torch")
     parser.add_argument("--cases", default=",".join(CASES), help="some of these, with commas")

@@ -25,6 +25,7 @@ PROCESSES = 2
 
 
 def main() -> None:
+    """Prints the ratios."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         coordinator = f"127.0.0.1:{probe.getsockname()[1]}"

@@ -183,6 +183,7 @@ def do(stage: str, path: Path) -> None:
 
 
 def main() -> None:
+    """Prints what reading and comparing them takes."""
     parser = argparse.ArgumentParser(description="What many records cost")
     parser.add_argument("--records", type=int, default=100_000)
     parser.add_argument("--repeats", type=int, default=5)

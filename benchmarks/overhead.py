@@ -50,6 +50,7 @@ def peak_mib() -> float:
 
 
 def main() -> None:
+    """Prints the share of a run that is not timed work."""
     for attempt in range(3):
         elapsed, rows = run(("512", "1024", "2048"), 0.2)
         timed = sum(sum(r["samples_s"]) * r["facts"]["calls_per_sample"] for r in rows)

@@ -57,6 +57,7 @@ class Scaled:
 
 
 def is_scaled(node: Any) -> bool:
+    """Whether this is an array of 8 bits with scales: a leaf, to functions of trees."""
     return isinstance(node, Scaled)
 
 

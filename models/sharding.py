@@ -46,6 +46,7 @@ def partition_spec(axes: LogicalAxes, mesh: Mesh) -> PartitionSpec:
 
 
 def named_sharding(axes: LogicalAxes, mesh: Mesh) -> NamedSharding:
+    """Sharding of an array whose dimensions have these logical names."""
     return NamedSharding(mesh, partition_spec(axes, mesh))
 
 

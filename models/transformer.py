@@ -49,6 +49,7 @@ def weight(
 
 
 def scale(shape: tuple[int, ...], axes: LogicalAxes, config: ModelConfig) -> nnx.Param:
+    """A norm's scale, all ones."""
     return nnx.Param(jnp.ones(shape, config.param_dtype), logical_axes=axes)
 
 

@@ -46,11 +46,13 @@ def headline(cell: Cell | None) -> Shown:
 
 
 def ratio(cell: Cell | None) -> Shown:
+    """How many times as fast as the reference; sorts by it where the two differ for sure."""
     key = cell.ratio if cell and cell.claim == "different" else None
     return Shown(ratio_text(cell), key, classes="n")
 
 
 def said(cell: Cell) -> str:
+    """Flags of a row, or why it has no value."""
     record = cell.record
     flags = ", ".join(derive.flags(record))
     return flags if record.status == "ok" else ": ".join(filter(None, (record.reason, flags)))
@@ -74,6 +76,7 @@ def header(title: str, classes: str = "") -> str:
 
 
 def table(caption: str, head: Sequence[str], body: Sequence[str]) -> str:
+    """A table that sorts, in a box that scrolls."""
     inner = (
         f"<caption>{escape(caption)}</caption><thead><tr>{''.join(head)}</tr></thead>"
         f"<tbody>{''.join(body)}</tbody>"

@@ -37,11 +37,13 @@ def with_data_axis(mesh: Mesh) -> Mesh:
 
 
 def draw_tokens(size: Batch, config: ModelConfig, seed: int, extra: int = 0) -> np.ndarray:
+    """Uniformly random tokens (batch, length + extra), int32."""
     shape = (size.batch, size.length + extra)
     return np.random.default_rng(seed).integers(0, config.vocab_size, shape, dtype=np.int32)
 
 
 def abstract_tokens(size: Batch, mesh: Mesh, extra: int = 0) -> jax.ShapeDtypeStruct:
+    """What `draw_tokens` draws, with its sharding."""
     shape = (size.batch, size.length + extra)
     return jax.ShapeDtypeStruct(shape, jnp.int32, sharding=batch_sharding(mesh))
 

@@ -25,16 +25,19 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "pper
 
 
 def one_of(what: str, value: str, known: tuple[str, ...]) -> None:
+    """Raises `RequestError` for a name that is not known."""
     if value not in known:
         raise unknown(what, str(value), known)
 
 
 def positive(what: str, value: object) -> None:
+    """Raises `RequestError` for anything but a whole number above 0."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise RequestError(f"{what} must be a whole number of at least 1, got {value!r}")
 
 
 def only_axes(workload: str, axes: Mapping[str, int], known: tuple[str, ...]) -> None:
+    """Raises `RequestError` for a mesh axis that the workload does not divide along."""
     for axis in axes:
         if axis not in known:
             raise RequestError(
