@@ -57,8 +57,8 @@ from models.train_step import (
     abstract_train_state,
     apply_gradients,
     loss_fn,
-    optimizer,
     state_shardings,
+    state_with,
 )
 
 _OWN = PartitionSpec("data")  # one entry per replica along the leading axis
@@ -98,16 +98,13 @@ def abstract_state(config: ModelConfig, exchange: Exchange, mesh: Mesh) -> Excha
 def create_state(
     config: ModelConfig, exchange: Exchange, weights: Params, mesh: Mesh
 ) -> ExchangeState:
-    """The state before the first step. It takes the weights over, which a donating step frees."""
-    places = state_shardings(config, mesh)
-    weights = jax.device_put(weights, places.params)
-    opt_state = jax.jit(optimizer().init, out_shardings=places.opt_state)(weights)
-    step = jax.device_put(jnp.int32(0), places.step)
+    """The state before the first step, with these weights, whose buffers it takes over."""
+    state = state_with(config, weights, mesh)
     residual = jax.tree.map(
         lambda leaf: jnp.zeros(leaf.shape, leaf.dtype, device=leaf.sharding),
         abstract_state(config, exchange, mesh).residual,
     )
-    return ExchangeState(step, weights, opt_state, residual)
+    return ExchangeState(state.step, state.params, state.opt_state, residual)
 
 
 def train_step(

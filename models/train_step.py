@@ -84,7 +84,10 @@ def init_params(config: ModelConfig, key: jax.Array) -> Params:
 
 def _initial_state(config: ModelConfig, key: jax.Array) -> State:
     _require_trainable(config)
-    params = init_params(config, key)
+    return _state_with(config, init_params(config, key))
+
+
+def _state_with(config: ModelConfig, params: Params) -> State:
     state = TrainState(jnp.zeros((), jnp.int32), params, optimizer().init(params))
     return ScaledState(*state, loss_scaling.start()) if config.loss_scaling else state
 
@@ -159,6 +162,12 @@ def _creator(config: ModelConfig, mesh: Mesh | None):
 def create_train_state(config: ModelConfig, seed: int, mesh: Mesh | None = None) -> State:
     """Random initial state on the default device or, already divided, on the mesh."""
     return _creator(config, mesh)(jax.random.key(seed))
+
+
+def state_with(config: ModelConfig, weights: Params, mesh: Mesh) -> State:
+    """The state before the first step, with these weights, whose buffers it takes over."""
+    start = partial(_state_with, config)
+    return jax.jit(start, out_shardings=state_shardings(config, mesh), donate_argnums=0)(weights)
 
 
 def forward(

@@ -11,7 +11,7 @@ COMMANDS = sorted(
     {
         re.split(r"  +", line.strip())[0]
         for document in DOCUMENTS
-        for line in document.read_text().splitlines()
+        for line in re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL).splitlines()
         if line.startswith("    python main.py")
     }
 )
@@ -63,7 +63,7 @@ def examples(name: str) -> list[str]:
 def entry(table: str) -> tuple[str, str]:
     """Key and value of the example that adds an entry to a table."""
     (found,) = (
-        match.groups()
+        (match[1], match[2])
         for example in examples("extending.md")
         if (match := re.match(rf'# {table}\["(\w+)"\] =\n(.*)', example, re.DOTALL))
     )

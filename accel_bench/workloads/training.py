@@ -22,8 +22,7 @@ from accel_bench.workloads.model_inputs import (
     on_host_in_float64,
     static_mesh,
 )
-from models import costs, loss_scaling, train_step
-from models.loss_scaling import ScaledState
+from models import costs, train_step
 from models.sharding import batch_sharding
 from models.sizes import ModelConfig
 
@@ -31,17 +30,6 @@ from models.sizes import ModelConfig
 _CHECKED_STEP_FLOPS = 4e11
 # Weights of each kind whose first update is looked at.
 _SAMPLED = 4096
-
-
-def state_of(config: ModelConfig, weights: Any, mesh: Mesh) -> train_step.State:
-    """The train state before the first step, with these weights."""
-    places = train_step.state_shardings(config, mesh)
-    start = jax.jit(train_step.optimizer().init, out_shardings=places.opt_state)
-    state = train_step.TrainState(place(np.int32(0), places.step), weights, start(weights))
-    if not isinstance(places, ScaledState):
-        return state
-    scaling = jax.tree.map(place, jax.tree.map(np.asarray, loss_scaling.start()), places.scaling)
-    return ScaledState(*state, scaling)
 
 
 def work_of(size: Batch, config: ModelConfig, predicted: int | None = None) -> dict[str, float]:
@@ -77,7 +65,7 @@ def build(size: Batch, config: ModelConfig, mesh: Mesh) -> Workload:
         tokens = draw_tokens(size, config, seed, extra=1)
         weights = initial_weights(config, mesh)(jax.random.key(seed))
         expected = FirstStep.of(config, weights, tokens if checked else None)
-        state = state_of(config, weights, mesh)
+        state = train_step.state_with(config, weights, mesh)
         return (state, place(tokens, batch_sharding(mesh))), expected
 
     return Workload(
