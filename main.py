@@ -60,7 +60,7 @@ flags.DEFINE_string("baselines", None, "Libraries beside: numpy,numpy_1thread,to
 flags.DEFINE_string("reference", None, "compare: letter, target or path that ratios are to.")
 flags.DEFINE_string("html", None, "compare: write a report that opens in any browser, offline.")
 flags.DEFINE_string("csv", None, "compare: write every row as comma-separated values.")
-flags.DEFINE_string("markdown", None, "compare: write the tables as Markdown.")
+flags.DEFINE_string("markdown", None, "compare, list chips: write the tables as Markdown.")
 flags.DEFINE_string("json", None, "compare: write sources, rows and findings as JSON.")
 flags.DEFINE_string("baseline", None, "compare: the run to hold the other one against.")
 flags.DEFINE_float("threshold", 5.0, "compare --baseline: per cent by which a case may be slower.")

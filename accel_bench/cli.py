@@ -243,14 +243,15 @@ def _summary(rest: Sequence[str], values: flags.FlagValues) -> int:
 def _list(rest: Sequence[str], values: flags.FlagValues) -> int:
     from accel_bench import listing
 
-    del values
     name, *chosen = rest or [""]
     if name and name not in LISTS:
         raise unknown("list", name, LISTS)
     if chosen and name != "chips":
         raise RequestError(f"list {name} takes no more words; list chips takes names of chips")
+    if values.markdown and name != "chips":
+        raise RequestError("--markdown is for compare and for list chips")
     if name == "chips":
-        listing.show_chips(chosen)
+        listing.show_chips(chosen, Path(values.markdown) if values.markdown else None)
         return 0
     for each in [name] if name else LISTS:
         listing.show(each)

@@ -29,8 +29,8 @@ _PACKAGES = ("jax", "jaxlib", "flax", "optax", "numpy")
 _HERE = Path(__file__).resolve().parent
 # What builds a program and what reads it.
 _SOURCES = (
-    "workloads/*.py", "../models/*.py", "hlo/*.py", "chips.py", "compile.py", "network.py",
-    "precision.py", "program.py", "roofline.py", "target.py",
+    "workloads/*.py", "../models/*.py", "hlo/*.py", "chip_table.py", "chips.py", "compile.py",
+    "network.py", "precision.py", "program.py", "roofline.py", "target.py",
 )  # fmt: skip
 
 

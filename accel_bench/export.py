@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -123,20 +123,27 @@ def markdown_text(found: Comparison) -> str:
         for source, has_ratio in zip(found.sources, compared, strict=True):
             header += [source.letter, *([f"{source.letter} / {reference}"] if has_ratio else [])]
         header.append("note")
-        lines += ["", f"### {_cell(workload)}", "", _line(header), _line(["---"] * len(header))]
+        lines += [
+            "",
+            f"### {_cell(workload)}",
+            "",
+            markdown_line(header),
+            markdown_line(["---"] * len(header)),
+        ]
         for row in rows:
             library = "" if row.implementation == "xla" else f" {row.implementation}"
             cells = [row.label + library, row.precision]
             for cell, has_ratio in zip(row.cells, compared, strict=True):
                 cells += [value_text(cell), *([ratio_text(cell)] if has_ratio else [])]
             cells.append(notes([source.letter for source in found.sources], row))
-            lines.append(_line(cells))
+            lines.append(markdown_line(cells))
     said = [*(f.text for f in compare_findings.of_comparison(found)), *found.unpaired]
     lines += ["", *(f"- {_cell(text)}" for text in said)]
     return "\n".join(lines) + "\n"
 
 
-def _line(cells: list[str]) -> str:
+def markdown_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
     return f"| {' | '.join(_cell(cell) for cell in cells)} |"
 
 

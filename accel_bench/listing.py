@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich import box
 from rich.table import Table
 
-from accel_bench import chips, config_files, detect
+from accel_bench import chip_listing, chips, config_files, detect
 from accel_bench.precision import PRECISIONS
 from accel_bench.record import FLAGS
 from accel_bench.tables import make_console
-from accel_bench.target import GPUS_PER_HOST, MAX_HOSTS, can_compile_for
 from accel_bench.workloads import WORKLOADS
 from models import costs
 from models.sizes import SIZES
@@ -47,53 +47,18 @@ def _devices() -> None:
     make_console().print(table)
 
 
-def _number(value: float | None) -> str:
-    return "-" if value is None else f"{value:g}"
-
-
-def _target(name: str, chip: chips.Chip) -> str:
-    """The largest target of this chip as it is written; nothing where none can be compiled for."""
-    if not can_compile_for(chip, chip.platform):
-        return "-"
-    largest = "x".join(map(str, chip.largest)) or f"{MAX_HOSTS}x{GPUS_PER_HOST}"
-    return f"{chip.platform}:{name}:{largest}"
-
-
-def show_chips(names: Sequence[str] = ()) -> None:
-    """Prints the chip table, or the rows of these chips.
+def show_chips(names: Sequence[str] = (), markdown: Path | None = None) -> None:
+    """Prints the chip table, or the rows of these chips, and writes a file as Markdown too.
 
     Raises:
-      RequestError: there is no such chip.
+      RequestError: there is no such chip, or the file cannot be written.
     """
     shown = {name: chips.lookup(name) for name in names} or chips.CHIPS
-    columns = ("fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-    table = _table(
-        "chips: dense peaks in TFLOP/s (int8: TOP/s), per chip; "
-        "GB/s of links and network in one direction; - where none is published",
-        "chip", *columns, "GiB", "GB/s", "links GB/s", "network GB/s", "GHz", "W", "jax devices",
-        "year", "largest target", "source",
-    )  # fmt: skip
-    for name, chip in shown.items():
-        many = f"{chip.links} x " if (chip.links or 1) > 1 else ""
-        link = f"{chip.link_name} {many}{chip.link_gbs:g}" if chip.link_gbs else "-"
-        table.add_row(
-            name,
-            *(_number(chip.peaks.get(unit)) for unit in columns),
-            _number(chip.memory_gb),
-            _number(chip.bandwidth_gbs),
-            link,
-            _number(chip.nic_gbs or chip.dcn_gbs),
-            _number(chip.clock_ghz),
-            _number(chip.watts),
-            str(chip.devices_per_chip),
-            _number(chip.year),
-            _target(name, chip),
-            chip.source,
-        )
-    console = make_console()
-    console.print(table)
-    for key, source in chips.SOURCES.items():
-        console.print(f"  {key}  {source}")
+    if markdown:
+        from accel_bench.export import write
+
+        write(markdown, chip_listing.markdown_text(shown))
+    chip_listing.print_chips(shown, make_console())
 
 
 def _workloads() -> None:

@@ -94,6 +94,11 @@ def parse(text: str) -> Target:
     platform, name, layout = parts
     known = [key for key, chip in CHIPS.items() if can_compile_for(chip, platform)]
     if name not in known:
+        if name in CHIPS and CHIPS[name].platform == platform:
+            raise RequestError(
+                f"--targets={text}: {name} is in the chip table, but nothing here compiles for it: "
+                "choose a TPU or an NVIDIA GPU of list chips that has a largest target"
+            )
         raise unknown(f"{platform} in --targets={text}:", name, known)
     return _tpu(text, name, layout) if platform == "tpu" else _gpu(text, name, layout)
 

@@ -43,7 +43,7 @@ def test_chips_and_devices_are_counted_apart(text, chips, devices):
         ("tpu:v5:2x2", "did you mean 'v5p'"),
         ("tpu:v9:2x2", "known are tpu7x, v2, v3, v4, v5e, v5p, v6e"),
         ("gpu:h100_smx:8", "did you mean 'h100_sxm'"),
-        ("gpu:mi300x:8", "unknown gpu"),  # no compiler for it is known here
+        ("gpu:mi300x:8", "mi300x is in the chip table, but nothing here compiles for it"),
         ("gpu:h100_sxm:0", "write 1 to 8, or hosts x GPUs in each, as in 4x8"),
         ("gpu:h100_sxm:16", "write 1 to 8, or hosts x GPUs in each, as in 4x8"),
         ("gpu:h100_sxm:2x9", "write 1 to 8"),

@@ -12,6 +12,7 @@ from importlib import resources
 
 from accel_bench.comparison import Comparison, Row
 from accel_bench.report import (
+    chips,
     compiled_plots,
     measured_plots,
     overview,
@@ -56,10 +57,9 @@ def html_text(found: Comparison) -> str:
     # Plots of workloads of which no row pairs.
     for name in (name for name in plots if name and plots[name]):
         sections.append(tag("h2", f"{name} (nothing pairs)") + _html(plots[name]))
+    sections += [chips.html(found), provenance.html(found)]
     main = "".join(
-        tag("section", section)
-        for section in (overview.html(found), across, *sections, provenance.html(found))
-        if section
+        tag("section", section) for section in (overview.html(found), across, *sections) if section
     )
     body = _header(found, list(groups), bool(across)) + tag("main", main, id="main", tabindex=-1)
     return _document(found, body)
@@ -92,7 +92,7 @@ def _header(found: Comparison, workloads: Sequence[str], across: bool) -> str:
     links = [("sources", "Sources"), ("findings", "Findings"), ("legend", "How to read it")]
     links += [("across", "Across workloads")] if across else []
     links += [(f"workload-{number}", name) for number, name in enumerate(workloads)]
-    links.append(("provenance", "Provenance"))
+    links += [("chips", "Chips"), ("provenance", "Provenance")]
     nav = "".join(f'<li><a href="#{target}">{escape(name)}</a></li>' for target, name in links)
     boxes = "".join(
         f'<label class="k{number}"><input type="checkbox" checked data-source="{number}"> '
