@@ -112,6 +112,9 @@ def base(name: str) -> Config:
             "max_seconds": 5.0,
             # At least 9 samples a side make a Mann-Whitney U test worth doing.
             "min_samples": 10,
+            # Whether to take the energy of some further calls, where the machine counts it; two to
+            # three seconds a case (accel_bench.energy).
+            "energy": False,
         },
     }
     return ml_collections.ConfigDict(fields)

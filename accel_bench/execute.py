@@ -18,7 +18,7 @@ from typing import Any
 import jax
 from jax.sharding import Mesh
 
-from accel_bench import checks, detect, measure, timing
+from accel_bench import checks, detect, energy, energy_counters, measure, timing
 from accel_bench.baselines import build_baseline
 from accel_bench.cases import XLA, Case
 from accel_bench.chips import CHIPS, find_chip
@@ -34,6 +34,7 @@ from accel_bench.workloads.base import (
     SkippedCase,
     Study,
     UnsupportedCase,
+    Workload,
     make_mesh,
 )
 
@@ -238,6 +239,10 @@ def _measure(
     else:
         workload, platform, device_kind = build_baseline(case)
         outcome.target = measured_target(platform, device_kind, used=1, attached=1)
+    if budget.energy and not isinstance(workload, Workload):
+        outcome.measurement.facts["energy"] = energy.unknown(
+            "energy is taken of compiled calls that can be repeated alone: a matmul, a model's step"
+        )
     if isinstance(workload, Study):
         outcome.measurement.facts |= dict(workload.facts)
         measure_study(workload, seed, outcome.measurement, on_stage)
@@ -254,10 +259,23 @@ def _measure(
         workload.run(seed, available, folder, result, on_stage)
     else:
         profile = partial(trace, directory=profile_dir / case.key) if profile_dir else None
+        meter = _meter(session, outcome.target, mesh, on_stage) if budget.energy else None
         measure.measure(
-            workload, seed, budget, session.launch, available, result, on_stage, profile
+            workload, seed, budget, session.launch, available, result, on_stage, profile, meter
         )
     checks.check(case, outcome.target, result)
+
+
+def _meter(
+    session: Session, target: Mapping[str, Any], mesh: Mesh, on_stage: Callable[[str], None]
+) -> energy.Meter:
+    """What counts the energy of a mesh's devices, read while nothing runs."""
+    on_stage("taking the idle power")
+    chip = CHIPS.get(target["chip"] or "")
+    ordinals = [device.local_hardware_id for device in mesh.devices.flat]
+    processes = jax.process_count()
+    find = partial(energy_counters.find, session.platform, ordinals, chip and chip.watts, processes)
+    return energy.open_meter(find)
 
 
 def classify(error: Exception) -> tuple[str, str]:

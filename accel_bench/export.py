@@ -15,6 +15,7 @@ from accel_bench import compare_findings, mesh
 from accel_bench.compare import LEGEND, notes, ratio_text, value_text
 from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.derive import flags
+from accel_bench.energy_findings import joules
 from accel_bench.errors import RequestError
 from accel_bench.record import strict
 
@@ -62,6 +63,9 @@ def _entry(row: Row, source: Source, cell: Cell) -> dict[str, Any]:
         "ratio": cell.ratio,
         "claim": cell.claim or None,
         "fastest": cell.fastest,
+        "joules_per_step": joules(record, "joules_per_step"),
+        "joules_per_step_above_idle": joules(record, "joules_per_step_above_idle"),
+        "joules_per_token": joules(record, "joules_per_token"),
         "error": record.facts.get("error"),
         "flags": " ".join(flags(record)),
         "config_hash": record.config_hash,

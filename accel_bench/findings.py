@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from accel_bench import (
     derive,
+    energy_findings,
     inference_findings,
     numerics_findings,
     parallel_findings,
@@ -24,8 +25,10 @@ def of_workload(
 ) -> Iterator[str]:
     """Sentences about the records of one workload on one machine."""
     finder = _FINDERS.get(name)
+    well = [r for r in records if r.status == "ok"]
     if finder:
-        yield from finder([r for r in records if r.status == "ok"], best)
+        yield from finder(well, best)
+    yield from energy_findings.sentences(well)
 
 
 def _rate(record: Record) -> float:

@@ -17,6 +17,7 @@ import jax
 import numpy as np
 
 from accel_bench import agree, checksum, program, stats, timing
+from accel_bench.energy import Meter
 from accel_bench.timing import Budget, Launch
 from accel_bench.workloads.base import Device, HostCall, HostWorkload, Workload, fetch
 
@@ -55,6 +56,7 @@ def measure(
     result: Measurement,
     on_stage: Callable[[str], None] = lambda stage: None,
     profile: Callable[[Callable[[], Any]], dict[str, Any]] | None = None,
+    meter: Meter | None = None,
 ) -> None:
     """Times a compiled workload.
 
@@ -67,6 +69,7 @@ def measure(
       result: filled in step by step, so that a case that fails keeps what was learnt before.
       on_stage: told what is going on, for a person who waits.
       profile: runs a function under a device trace and returns what it read from it.
+      meter: takes the energy of further calls, after the timing; None takes none.
 
     Raises:
       OutOfMemory, Invalid, NonFinite: see there.
@@ -121,6 +124,9 @@ def measure(
         "linearity": linearity,
         "drift": stats.drift(result.samples_s),
     }
+    if meter:
+        on_stage("taking the energy")
+        result.facts["energy"] = _energy(meter, timer, calls)
     if workload.single_steps:
         on_stage("timing single steps")
         result.facts["single_steps_s"] = _time_single(timer, budget)
@@ -193,6 +199,17 @@ class _CompiledTimer:
         elapsed = time.perf_counter() - start
         self.args, self.out = args, out
         return agree.largest(elapsed)
+
+
+def _energy(meter: Meter, timer: _CompiledTimer, calls: int) -> dict[str, Any]:
+    """Energy of the calls that were timed, by more of them; their times are not kept."""
+
+    def batch() -> int:
+        timer.seconds(calls)
+        return calls
+
+    with jax.transfer_guard("disallow"):
+        return meter.facts(batch, timer.workload.inner, timer.workload.work.get("tokens"))
 
 
 def _time_parts(

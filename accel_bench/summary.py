@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from accel_bench import compiled_findings, derive, findings, mesh, units
+from accel_bench import compiled_findings, derive, energy_findings, findings, mesh, units
 from accel_bench.comparison import read_all
 from accel_bench.record import FAILURES, Record
 from accel_bench.tables import literal, make_console
@@ -66,6 +66,7 @@ def _told(records: Sequence[Record]) -> Iterator[str]:
         list(findings.of_workload(name, group, best))
         for name, group in derive.by_workload(measured).items()
     ]
+    groups.append(list(energy_findings.unknown(measured)))
     groups.append([_estimates(compiled), *compiled_findings.fits(compiled)] if compiled else [])
     for number in range(max(map(len, groups), default=0)):
         yield from (group[number] for group in groups if len(group) > number)

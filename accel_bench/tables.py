@@ -14,6 +14,7 @@ from rich.text import Text
 
 from accel_bench import (
     derive,
+    energy_findings,
     findings,
     inference_findings,
     numerics,
@@ -162,6 +163,7 @@ COLUMNS = (
     Column("model FLOP/s", _model_flops),
     Column("of peak", _fraction),
     *(Column(title, cell) for title, cell in inference_findings.CELLS.items()),
+    *(Column(title, cell) for title, cell in energy_findings.CELLS.items()),
     Column("accuracy", training_findings.accuracy_cell),
     Column("held-out loss", training_findings.loss_cell),
     Column("without exchange", _part("without")),
@@ -279,9 +281,9 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 
 # Where a table is too wide: what it can do without, least needed first. Notes go under the table.
-DROPPED_FIRST = ("note", "cache", "state", "needed", "weights", "p50", "95 %", "delivered",
-                 "model FLOP/s", "rel. error", "level", "library",
-                 "of peak")  # fmt: skip
+DROPPED_FIRST = ("note", "above idle", "cache", "state", "needed", "weights", "p50", "95 %",
+                 "delivered", "model FLOP/s", "rel. error", "energy a token", "energy", "level",
+                 "library", "of peak")  # fmt: skip
 
 
 def _title(name: str, records: Sequence[Record], best: Mapping[str, Ceilings]) -> Text:
@@ -302,6 +304,8 @@ def print_run(records: Sequence[Record], console: Console | None = None) -> None
         console.print(table(title, COLUMNS, DROPPED_FIRST, group, best, console))
         for line in findings.of_workload(name, group, best):
             console.print(literal(f"  {line}"), soft_wrap=True)
+    for line in energy_findings.unknown(measured):
+        console.print(literal(f"  {line}"), soft_wrap=True)
     if len(measured) < len(records):
         from accel_bench import compiled_tables
 

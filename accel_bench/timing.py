@@ -24,12 +24,13 @@ MAX_DOUBLING_TRIES = 20
 
 @dataclass(frozen=True)
 class Budget:
-    """When to stop sampling (see `measure` in `accel_bench.config.base`)."""
+    """When to stop sampling, and whether to take energy too (`measure` in `config.base`)."""
 
     target: float
     max_samples: int
     max_seconds: float
     min_samples: int
+    energy: bool = False
 
 
 @dataclass(frozen=True)

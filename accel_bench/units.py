@@ -32,6 +32,14 @@ def seconds(value: float) -> str:
     return f"{digits(value / 1e-9)} ns"
 
 
+def energy(value: float) -> str:
+    """Joules in the unit that suits them: `1.23 mJ`."""
+    for factor, unit in ((1.0, ""), (1e-3, "m"), (1e-6, "u")):
+        if abs(value) >= factor:
+            return quantity(value, "J") if not unit else f"{digits(value / factor)} {unit}J"
+    return f"{digits(value / 1e-9)} nJ"
+
+
 def percent(fraction: float) -> str:
     """A fraction in per cent: `63 %`, `0.52 %`."""
     shown = 100 * fraction

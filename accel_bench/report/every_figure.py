@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from accel_bench import units
+from accel_bench import energy_findings, units
 from accel_bench.cases import XLA
 from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.report import cells
@@ -85,6 +85,14 @@ def _needed(entry: Entry) -> Shown:
     return _number((entry.cell.record.facts.get("memory") or {}).get("needed"), "B")
 
 
+def _energy(what: str) -> Callable[[Entry], Shown]:
+    def cell(entry: Entry) -> Shown:
+        value = energy_findings.joules(entry.cell.record, what)
+        return Shown("") if value is None else Shown(units.energy(value), value, classes="n")
+
+    return cell
+
+
 def _part(name: str) -> Callable[[Entry], Shown]:
     """Seconds that a part of a compiled program takes at least."""
 
@@ -111,6 +119,9 @@ _COLUMNS = (
     Column("share of the peak", _share),
     Column("rate per device", _marked(lambda c: c.per_device)),
     Column("rate per chip", _marked(lambda c: c.per_chip)),
+    Column("energy of a step", _energy("joules_per_step")),
+    Column("energy above idle", _energy("joules_per_step_above_idle")),
+    Column("energy of a token", _energy("joules_per_token")),
     Column("relative error", _error),
     Column("memory needed", _needed),
     Column("arithmetic", _part("compute_s")),
