@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from accel_bench import compare_numerics, derive, units
+from accel_bench import compare_numerics, derive, energy_findings, units
 from accel_bench.comparison import Cell, Comparison, Row
 
 # Errors of one precision on two machines further apart than this are of different arithmetic.
@@ -36,6 +36,7 @@ def of_comparison(found: Comparison) -> Iterator[Finding]:
     for finder in (_overtaking, _emulated, _numerics, _bound_by, _network, _padding, _dispatch):
         yield from finder(found)
     for finder in (
+        energy_findings.compared,
         compare_numerics.learnt,
         compare_numerics.errors,
         compare_numerics.losses,

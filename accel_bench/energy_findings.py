@@ -6,7 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from accel_bench import derive, units
+from accel_bench.comparison import Comparison, Row
 from accel_bench.record import Record
+
+# A smaller ratio of energies says nothing: counters are no better (docs/methods.md).
+_TELLING = 1.1
 
 
 def joules(record: Record, what: str) -> float | None:
@@ -73,3 +77,35 @@ def unknown(records: Sequence[Record]) -> Iterator[str]:
             reasons[reason] = reasons.get(reason, 0) + 1
     for reason, count in reasons.items():
         yield f"Energy is not told of {count} row{'s' if count > 1 else ''}: {reason}"
+
+
+def compared(found: Comparison) -> Iterator[tuple[str, list[Row]]]:
+    """The energy of a step on each source, at each workload's largest row that two know it of."""
+    largest: dict[str, tuple[float, Row, dict[str, Record]]] = {}
+    for row in found.rows:
+        cells = zip(found.sources, row.cells, strict=True)
+        known = {
+            source.letter: cell.record
+            for source, cell in cells
+            if cell and derive.ranked(cell.record) and joules(cell.record, "joules_per_step")
+        }
+        if len(known) > 1:
+            flops = next(iter(known.values())).facts.get("work", {}).get("flops") or 0.0
+            if flops >= largest.get(row.workload, (0.0,))[0]:
+                largest[row.workload] = (flops, row, known)
+    for workload, (_, row, known) in largest.items():
+        each = {letter: joules(r, "joules_per_step") or 0.0 for letter, r in known.items()}
+        counters = {letter: str(r.facts["energy"].get("source")) for letter, r in known.items()}
+        said = ", ".join(
+            f"{letter} {units.energy(value)} ({counters[letter]})" for letter, value in each.items()
+        )
+        least, most = min(each, key=each.__getitem__), max(each, key=each.__getitem__)
+        ratio = each[most] / each[least]
+        more = f" {most} takes {units.digits(ratio, 2)} times as much as {least}."
+        kinds = {counter.partition(",")[0] for counter in counters.values()}
+        warning = "; these do not count the same parts" if len(kinds) > 1 else ""
+        yield (
+            f"Energy of a step of {workload} {row.label} {row.precision}: {said}{warning}."
+            f"{more if ratio >= _TELLING else ''}",
+            [row],
+        )

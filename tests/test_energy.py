@@ -14,7 +14,15 @@ from test_measure import BUDGET, LAUNCH, N, square
 from test_record import make
 from test_tables import printed
 
-from accel_bench import energy, energy_counters, execute, measure, summary
+from accel_bench import (
+    compare_findings,
+    comparison,
+    energy,
+    energy_counters,
+    execute,
+    measure,
+    summary,
+)
 from accel_bench.cases import Case
 from accel_bench.chips import CHIPS
 from accel_bench.energy import Meter, Stretch
@@ -362,6 +370,31 @@ def test_tables_and_summaries_say_it_where_it_is_known(tmp_path):
     lines = summary.lines(path)
     assert any("Most arithmetic a joule: 100 MFLOP/J" in line for line in lines)
     assert any("Energy is not told of 1 row: no RAPL here" in line for line in lines)
+
+
+def test_sources_are_compared_with_what_each_counted(tmp_path):
+    def source(letter, *records):
+        return comparison.Source(letter, tmp_path / letter, "", list(records), [], None)
+
+    other = row("1000", "fp32", 20.0)
+    other.facts["energy"] |= {"source": "NVML's energy counter, 1 GPU"}
+    small, big = row("10", "fp32", 1.0), row("1000", "fp32", 80.0)
+    texts = [f.text for f in compare_findings.of_comparison(
+        comparison.pair([source("A", small, big), source("B", small, other)])
+    )]  # fmt: skip
+    assert (
+        "Energy of a step of matmul 1000 fp32: A 80.0 J (RAPL, 1 processor package), B 20.0 J "
+        "(NVML's energy counter, 1 GPU); these do not count the same parts. A takes 4.0 times as "
+        "much as B."
+    ) in texts
+    alike = comparison.pair([source("A", big), source("B", row("1000", "fp32", 40.0))])
+    assert any(
+        "package). A takes 2.0 times as" in f.text for f in compare_findings.of_comparison(alike)
+    )
+    same = comparison.pair([source("A", big), source("B", row("1000", "fp32", 81.0))])
+    assert any(f.text.endswith("package).") for f in compare_findings.of_comparison(same))
+    silent = comparison.pair([source("A", big), source("B", make(params={"shape": "1000"}))])
+    assert not any("Energy" in f.text for f in compare_findings.of_comparison(silent))
 
 
 def test_a_record_holds_it_and_its_schema_knows_every_field():
