@@ -290,7 +290,8 @@ CHIPS: dict[str, Chip] = {
         memory_gb=24, memory_kind="GDDR6", bandwidth_gbs=300, cache_bytes=50331648,
         memory_bytes=24_100_000_000,
         link_name="PCIe slot", link_gbs=31.5, links=1, watts=72,
-        source="peaks L, 8-bit D, memory W, GPU facts D, slot P and W",
+        source="peaks L, 8-bit D, memory W, GPU facts D, slot P and W; some pages give 60 cores, "
+        "with which the clock would give 31.3 fp32 and not the 30.3 that NVIDIA publishes",
     ),
     "rtx3080": _gpu(
         ("NVIDIA GeForce RTX 3080",), {"fp16": 60.0, "bf16": 60.0, "tf32": 29.8, "fp32": 29.8},
@@ -366,7 +367,7 @@ CHIPS: dict[str, Chip] = {
         memory_gb=192, memory_kind="HBM3", bandwidth_gbs=5300, cache_bytes=268435456,
         link_name="Infinity Fabric", link_gbs=448, links=1, watts=750,
         source="S, int8 D, link N, compute units and last cache R, fp32 units and clock X, "
-        "matrix units D; AMD counts 19456 stream processors, which do two fp32 at a "
+        "matrix units W; AMD counts 19456 stream processors, which do two fp32 at a "
         "time; the name that jax gives it is HIP's, not seen on the hardware",
     ),
 }
