@@ -2,9 +2,9 @@
 
 A directory holds one folder for each of the last few checkpoints, named after its step and written
 whole or not at all (orbax). In it are the train state, of which each process writes its part, and
-as JSON the training's course, what it is a training of, and sums over the bits of each array. A
-folder that cannot be read, is of another training, or whose arrays do not have those sums is named,
-moved aside to `STEP.unusable`, and the one before it is taken.
+as JSON the training's course, what it is a training of, and sums over the course and the bits of
+each array. A folder that cannot be read, is of another training, or does not have those sums is
+named, moved aside to `STEP.unusable`, and the one before it is taken.
 
 The devices may be others than those it was written from: arrays are read into the new shardings.
 """
@@ -12,6 +12,8 @@ The devices may be others than those it was written from: arrays are read into t
 from __future__ import annotations
 
 import functools
+import hashlib
+import json
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -95,6 +97,8 @@ class Checkpoints:
                 raise Unusable("it is no checkpoint of a training")
             if plain["training"] != self._training:
                 raise Unusable(f"it is of another training ({self._difference(plain['training'])})")
+            if _sum(plain["course"]) != plain["course_sum"]:
+                raise Unusable("its course is not the one that was written")
             course = Course.resumed_from(plain["course"], dict(place))
             if str(course.step) != folder.name:
                 raise Unusable(f"it is of step {course.step}")
@@ -126,6 +130,7 @@ class Checkpoints:
         about = {
             "training": self._training,
             "course": course.to_plain(),
+            "course_sum": _sum(course.to_plain()),
             "bit_sums": bit_sums(state),
         }
         # A copy, for the step that comes next may write over these very arrays.
@@ -153,7 +158,8 @@ class Checkpoints:
         try:
             write()
         except Exception as error:
-            which = "the last checkpoint" if step is None else f"checkpoint {step}"
+            # An earlier one may still have been under way.
+            which = "a checkpoint" if step is None else f"a checkpoint of step {step} or before"
             self._say(f"{which} could not be written: {_first_line(error)}")
 
     def _say(self, problem: str) -> None:
@@ -165,6 +171,10 @@ class Checkpoints:
 def _first_line(error: Exception) -> str:
     text = str(error).strip()
     return (text.splitlines()[0] if text else type(error).__name__)[:300]
+
+
+def _sum(plain: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
 
 def bit_sums(state: Any) -> list[int]:

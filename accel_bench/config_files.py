@@ -49,21 +49,19 @@ def find(name: str) -> Path:
 
 
 def flag_value(name: str) -> str:
-    """What ml_collections' config flag is given for `--config=name`.
-
-    A JSON file goes through `configs/replay.py`, since the flag loads Python files only.
+    """What ml_collections' config flag is given for `--config=name`: it comes to `load`.
 
     Raises:
       RequestError: there is no such file.
     """
-    path = find(name)
-    if path.suffix == ".json":
-        return f"{ROOT / 'configs' / 'replay.py'}:{path.resolve()}"
-    return str(path)
+    return f"{ROOT / 'configs' / 'replay.py'}:{find(name).resolve()}"
 
 
 def load(name: str) -> Config:
     """Loads the config that `find` finds.
+
+    Fields that a file made of one object (a size that several cases share) are fields of their own:
+    to set one is not to set the others.
 
     Raises:
       RequestError: there is none, or it cannot be loaded.
@@ -82,4 +80,4 @@ def load(name: str) -> Config:
         raise RequestError(f"{path}: {type(error).__name__}: {error}") from error
     if not isinstance(config, ml_collections.ConfigDict):
         raise RequestError(f"{path}: get_config() must return a config, not {config!r:.60}")
-    return config
+    return configs.from_plain(configs.to_plain(config), str(path))

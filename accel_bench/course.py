@@ -15,6 +15,8 @@ from typing import Any
 # Figures that are kept are at most so many, and half as many after some were dropped.
 MAX_TIMES = 400
 MAX_LOSSES = 1000
+# The first losses are all kept: they tell what rounding does before training spreads it.
+FIRST_LOSSES = 10
 
 
 @dataclass
@@ -71,7 +73,7 @@ class Course:
       step: optimizer steps taken; also says which batch comes next.
       curve: see there.
       recent: losses of the calls since the last point of the curve.
-      losses: of all calls.
+      losses: of all calls; `first_losses` of the first ones.
       samples: seconds per optimizer step; not of the first call.
       elapsed_s: seconds of training.
       input_wait_s: seconds of them spent waiting for input.
@@ -84,12 +86,20 @@ class Course:
     step: int = 0
     curve: Curve = field(default_factory=Curve)
     recent: list[float] = field(default_factory=list)
+    first_losses: list[float] = field(default_factory=list)
     losses: Samples = field(default_factory=partial(Samples, MAX_LOSSES))
     samples: Samples = field(default_factory=partial(Samples, MAX_TIMES))
     elapsed_s: float = 0.0
     input_wait_s: float = 0.0
     inputs_checksum: str = ""
     resumed: list[dict[str, Any]] = field(default_factory=list)
+
+    def add_loss(self, loss: float) -> None:
+        """Takes the loss of the next call."""
+        self.recent.append(loss)
+        self.losses.add(loss)
+        if len(self.first_losses) < FIRST_LOSSES:
+            self.first_losses.append(loss)
 
     def add_point(self, test_loss: float, accuracy: float | None, tokens: int) -> None:
         """A point of the curve at this step, after `tokens` were learnt from."""

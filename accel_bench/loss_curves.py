@@ -16,18 +16,18 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from accel_bench.accuracy import format_of
 from accel_bench.precision import PRECISIONS
 from accel_bench.record import Record
 
-# Losses over which training has hardly spread anything.
+# Steps over which training has hardly spread anything.
 EARLY = 10
 # Losses are sums in fp32 whatever the precision: order alone may move them by some ulps (up to 3
 # were seen on trainings over one and eight devices).
 _ORDER = 32 * 2.0**-24
-# Growth from one kept loss to the next that is no growth any more; up to 25 was seen as a model
-# leaves a plateau.
+# Growth in one step that is no growth any more; up to 25 was seen as a model leaves a plateau.
 _JUMP = 100.0
 # Losses that a person sees apart.
 VISIBLE = 0.01
@@ -41,6 +41,7 @@ class Parting:
       one, other: the records, the first one for reference.
       steps: of each pair of losses that both have.
       distances: |other - one| / |one| at each.
+      every: steps from one of these to the next, but for the first ones.
       allowed: distance that rounding may make over the first steps.
     """
 
@@ -48,6 +49,7 @@ class Parting:
     other: Record
     steps: Sequence[int]
     distances: Sequence[float]
+    every: int
     allowed: float
 
     @property
@@ -63,8 +65,9 @@ class Parting:
 
     @property
     def early(self) -> float:
-        """The largest distance of the first `EARLY` losses."""
-        return max(self.distances[:EARLY])
+        """The largest distance over the first `EARLY` steps."""
+        pairs = zip(self.steps, self.distances, strict=True)
+        return max(distance for step, distance in pairs if step <= max(EARLY, self.steps[0]))
 
     @property
     def growth(self) -> float:
@@ -75,7 +78,7 @@ class Parting:
     def jump(self) -> tuple[int, float, float] | None:
         """Step, distance so far and distance there, where they part at once; None for no such."""
         for step, distance, factor in self._growths():
-            if factor > _JUMP:
+            if factor > _JUMP * self.every:
                 return step, distance / factor, distance
         return None
 
@@ -113,29 +116,34 @@ def roundoff(precision: str) -> float:
 
 
 def parting(one: Record, other: Record) -> Parting | None:
-    """How two trainings part; None where one of them has no losses."""
-    losses = [record.facts.get("losses") or {} for record in (one, other)]
-    if not all(record.status == "ok" for record in (one, other)) or not all(
-        found.get("values") for found in losses
-    ):
+    """How two trainings part; None where one has no losses, or is in a precision not known here."""
+    records = (one, other)
+    if not all(r.status == "ok" and r.precision in PRECISIONS for r in records):
         return None
-    by_step = [dict(zip(_steps(found), found["values"], strict=True)) for found in losses]
-    steps = sorted(by_step[0].keys() & by_step[1].keys())
-    distances = [abs(by_step[1][s] - by_step[0][s]) / abs(by_step[0][s] or 1.0) for s in steps]
-    coarse = max(roundoff(record.precision) for record in (one, other))
-    return Parting(one, other, steps, distances, max(_ORDER, coarse))
+    first, second = (_by_step(record.facts.get("losses") or {}) for record in records)
+    steps = sorted(first.keys() & second.keys())
+    if not steps:
+        return None
+    distances = [abs(second[s] - first[s]) / abs(first[s] or 1.0) for s in steps]
+    every = max(record.facts["losses"].get("every") or 1 for record in records)
+    coarse = max(roundoff(record.precision) for record in records)
+    return Parting(one, other, steps, distances, every, max(_ORDER, coarse))
 
 
-def _steps(losses: dict) -> Iterator[int]:
-    # The loss of several steps in one call is kept under the first of them.
-    return itertools.islice(itertools.count(1, losses["every"]), len(losses["values"]))
+def _by_step(losses: dict[str, Any]) -> dict[int, float]:
+    """Step -> loss. That of several steps in one call is kept under the first of them."""
+    found: dict[int, float] = {}
+    for values, apart in (("values", "every"), ("first", "per_call")):
+        if losses.get(values) and losses.get(apart):
+            found |= zip(itertools.count(1, losses[apart]), losses[values], strict=False)
+    return found
 
 
 def by_precision(records: Sequence[Record]) -> Iterator[Parting]:
     """Trainings that differ in nothing but precision, each beside the one in most digits."""
     groups: dict[str, list[Record]] = {}
     for record in records:
-        if record.workload == "training":
+        if record.workload == "training" and record.precision in PRECISIONS:
             same = (sorted(record.params.items(), key=str), sorted(dict(record.mesh).items()))
             groups.setdefault(repr(same), []).append(record)
     for group in groups.values():
@@ -155,7 +163,7 @@ def accuracy_p_value(one: Record, other: Record) -> float | None:
     for record in (one, other):
         accuracy = ((record.facts.get("curve") or {}).get("accuracy") or [None])[-1]
         count = (record.facts.get("data") or {}).get("held_out")
-        if accuracy is None or not count:
+        if accuracy is None or not 0 <= accuracy <= 1 or not 0 < (count or 0) < 1e9:
             return None
         right = round(accuracy * count)
         table.append([right, count - right])

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Protocol, TypeAlias
 
+from accel_bench.errors import RunError
+
 # Told every message of a worker, and None once, when there will be no more.
 Listener: TypeAlias = Callable[[dict[str, Any] | None], None]
 # What libtpu says on every machine without a TPU,
@@ -69,20 +71,26 @@ class LocalMember:
           log: takes what libraries print.
           listener: told what it says, from another thread.
           prefix: a command that starts the command behind it, such as `ip netns exec NAME`.
+
+        Raises:
+          RunError: it cannot be started.
         """
         self._log = log
         self._log_start = log.seek(0, os.SEEK_END)
         root = Path(__file__).resolve().parent.parent
         path = os.pathsep.join(filter(None, [str(root), os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
-            # -P: a folder `models` where the user stands is not ours.
-            [*prefix, sys.executable, "-P", "-m", "accel_bench.worker", json.dumps(arguments)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            env={**os.environ, "PYTHONPATH": path, **environ},
-            start_new_session=True,
-        )
+        try:
+            self._process = subprocess.Popen(
+                # -P: a folder `models` where the user stands is not ours.
+                [*prefix, sys.executable, "-P", "-m", "accel_bench.worker", json.dumps(arguments)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                env={**os.environ, "PYTHONPATH": path, **environ},
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise RunError(f"cannot start a worker process: {error}") from error
         threading.Thread(target=self._pump, args=(listener,), daemon=True).start()
 
     def _pump(self, listener: Listener) -> None:

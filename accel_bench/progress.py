@@ -55,7 +55,8 @@ class Terminal(Silent):
             print(f"nothing to do: all {have} cases have a record in {path}", file=sys.stderr)
             return
         earlier = f", {have} already there" if have else ""
-        print(f"{self._choice}\n{todo} cases to run{earlier}, records in {path}", file=sys.stderr)
+        cases = "1 case" if todo == 1 else f"{todo} cases"
+        print(f"{self._choice}\n{cases} to run{earlier}, records in {path}", file=sys.stderr)
         if not sys.stderr.isatty():
             return
         from rich.console import Console

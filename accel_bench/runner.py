@@ -17,7 +17,7 @@ from accel_bench.jobs import job_key, record_key
 from accel_bench.lead import Lead
 from accel_bench.plan import Job, Plan, worker_environ
 from accel_bench.progress import Progress, Silent
-from accel_bench.record import FAILURES, Record
+from accel_bench.record import FAILURES, Record, RecordError
 from accel_bench.supervisor import START_TIMEOUT_S, Reply
 from accel_bench.workdir import Workdir
 
@@ -132,13 +132,19 @@ class _Work:
         record = self._compile(job) if job.target else self._run(job, self._measuring)
         if job.searched:
             record.facts["searched"] = job.searched
-        self.write(record)
+        record = self.write(record)
         self._progress.done(job, record)
         return record
 
-    def write(self, record: Record) -> None:
-        """Journals a record."""
-        self._place.journal.append(record)
+    def write(self, record: Record) -> Record:
+        """Journals a record; of one that breaks the schema no more than that it did."""
+        try:
+            self._place.journal.append(record)
+        except RecordError as error:  # a defect of the suite's; the other cases are not to blame
+            broken = {"status": "failed", "reason": str(error), "facts": {}, "samples_s": []}
+            record = dataclasses.replace(record, **broken)
+            self._place.journal.append(record)
+        return record
 
     def _run(self, job: Job, executor: Executor | InProcess) -> Record:
         return self._record(job, executor.execute(job, self._progress))

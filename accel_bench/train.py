@@ -177,8 +177,7 @@ class _Loop:
             course.samples.add(elapsed / training.steps_per_call)
         if not math.isfinite(loss):
             raise measure.NonFinite(f"the loss was {loss} at step {course.step}")
-        course.recent.append(loss)
-        course.losses.add(loss)
+        course.add_loss(loss)
         if now - self._told_at > _TELL_EVERY_S:
             self._told_at = now
             rate = training.tokens_per_step * training.steps_per_call / elapsed
@@ -190,6 +189,8 @@ class _Loop:
     def _look(self) -> None:
         loss, accuracy = self._training.evaluate(self.state)
         course = self._course
+        if not math.isfinite(loss):
+            raise measure.NonFinite(f"the held-out loss was {loss} at step {course.step}")
         course.add_point(loss, accuracy, course.step * self._training.tokens_per_step)
 
 
@@ -198,6 +199,8 @@ def _report(training: Training, course: Course, result: Measurement) -> None:
     result.facts |= {
         "curve": vars(course.curve),
         "losses": {
+            "per_call": training.steps_per_call,
+            "first": course.first_losses,
             "every": course.losses.every * training.steps_per_call,
             "values": course.losses.kept,
         },

@@ -16,10 +16,14 @@ from accel_bench.record import Record
 _CHANCE = 0.05
 
 
+CURVE = ("step", "loss", "test_loss", "accuracy", "elapsed_s", "tokens")
+
+
 def curve(record: Record) -> Mapping[str, Any]:
-    """The curve of a training that has a point at least; else nothing."""
+    """The curve of a training that has a point at least, and all of each; else nothing."""
     found = record.facts.get("curve") or {}
-    return found if record.status == "ok" and found.get("step") else {}
+    lengths = {len(found.get(name) or []) for name in CURVE}
+    return found if record.status == "ok" and len(lengths) == 1 and found.get("step") else {}
 
 
 def last(record: Record, name: str) -> float | None:
@@ -92,21 +96,24 @@ def _learnt(record: Record) -> str:
 
 def _also_in(record: Record) -> Iterator[str]:
     """What is left of it in other precisions, with the bytes of the weights."""
-    found = record.facts.get("also_in") or {}
-    if not found:
+    found, whole = record.facts.get("also_in") or {}, record.facts.get("weight_bytes")
+    if not found or not whole:
         return
     said = [
-        f"{precision} {_quality(figures.get('accuracy'), figures['test_loss'])} with weights of "
-        f"{format_bytes(figures['weight_bytes'])}"
+        f"{precision} {_quality(figures.get('accuracy'), figures.get('test_loss'))} with weights "
+        f"of {format_bytes(figures['weight_bytes'])}"
         for precision, figures in found.items()
+        if figures.get("weight_bytes")
     ]
     yield (
-        f"{name(record)} ({format_bytes(record.facts['weight_bytes'])} of weights), rounded after "
-        f"it was trained: {'; '.join(said)}."
+        f"{name(record)} ({format_bytes(whole)} of weights), rounded after it was trained: "
+        f"{'; '.join(said)}."
     )
 
 
-def _quality(accuracy: float | None, loss: float) -> str:
+def _quality(accuracy: float | None, loss: float | None) -> str:
+    if loss is None:
+        return "a loss that is not finite"
     return share(accuracy) if accuracy is not None else f"{units.digits(loss)} nats/byte"
 
 
@@ -126,19 +133,27 @@ def parted(found: Parting, one: str, other: str) -> str:
         return f"{other} loses bit for bit as {one} does, in all {len(found.steps)} losses kept."
     apart = "are never 1 % apart"
     if found.visible is not None:
-        apart = f"are 1 % apart from step {found.visible}"
+        apart = f"are 1 % apart from {_step(found, found.visible)}"
     return (
-        f"{other} leaves {one}: the losses' bits differ from step {found.first} and they {apart}. "
-        f"{_explained(found)} {_in_the_end(found)}"
+        f"{other} leaves {one}: the losses' bits differ from {_step(found, found.first)} and they "
+        f"{apart}. {_explained(found)}{_in_the_end(found)}"
     )
 
 
+def _step(found: Parting, step: int) -> str:
+    """A step, known as well as losses were kept around it."""
+    number = found.steps.index(step)
+    since = found.steps[number - 1] if number else step - 1
+    return f"step {step}" if step - since == 1 else f"a step of {since + 1} to {step}"
+
+
 def _explained(found: Parting) -> str:
-    early = f"{found.early:.1e} apart in the first {loss_curves.EARLY} losses"
+    early = f"{found.early:.1e} apart in the first {loss_curves.EARLY} steps"
+    one_step = "on one step" if found.every == 1 else f"within {found.every} steps"
     if found.is_rounding:
         return (
             f"Rounding explains it: they are {early}, where it may make {found.allowed:.1e}, and "
-            f"never more than {units.digits(found.growth, 2)} times as far as before on one step."
+            f"never more than {units.digits(found.growth, 2)} times as far as before {one_step}."
         )
     if found.early > found.allowed:
         why = "other data or weights, or a fault"
@@ -153,28 +168,31 @@ def _explained(found: Parting) -> str:
     assert found.jump
     step, before, distance = found.jump
     return (
-        f"Rounding does not explain it: at step {step} they are at once {distance:.1e} apart, from "
-        f"{before:.1e}: another batch, a faulty update, or a device that computes wrongly."
+        f"Rounding does not explain it: at {_step(found, step)} they are at once {distance:.1e} "
+        f"apart, from {before:.1e}: another batch, a faulty update, or a device that computes "
+        "wrongly."
     )
 
 
 def _in_the_end(found: Parting) -> str:
+    if not (curve(found.one) and curve(found.other)):
+        return ""
     ends = [
-        _quality(last(record, "accuracy"), last(record, "test_loss") or 0.0)
+        _quality(last(record, "accuracy"), last(record, "test_loss"))
         for record in (found.other, found.one)
     ]
     p = loss_curves.accuracy_p_value(found.one, found.other)
     if p is None:
-        return f"In the end it has {ends[0]}, the other {ends[1]}."
+        return f" In the end it has {ends[0]}, the other {ends[1]}."
     chance = "no more than chance" if p > _CHANCE else "more than chance"
-    return f"In the end it tells {ends[0]}, the other {ends[1]}: {chance} (p = {p:.2g})."
+    return f" In the end it tells {ends[0]}, the other {ends[1]}: {chance} (p = {p:.2g})."
 
 
 def _resumed(record: Record) -> Iterator[str]:
-    resumed = record.facts.get("resumed") or []
+    resumed = [entry for entry in record.facts.get("resumed") or [] if "step" in entry]
     if not resumed:
         return
-    steps = ", ".join(str(entry.get("step")) for entry in resumed)
+    steps = ", ".join(str(entry["step"]) for entry in resumed)
     here = {"mesh": dict(record.mesh), "processes": record.target.get("processes", 1)}
     elsewhere = any(
         {"mesh": entry.get("mesh"), "processes": entry.get("processes")} != here

@@ -90,7 +90,7 @@ class Workdir:
         file = self.path / record.FILE_NAME
         try:
             if not file.exists() or not file.stat().st_size:
-                self._refuse_checkpoints(resume)
+                self._refuse_checkpoints(resume, config)
                 return ReadResult([], [], 0)
             found = record.read(file)
         except OSError as error:
@@ -101,7 +101,7 @@ class Workdir:
         others = [r for r in found.records if r.config_hash != wanted]
         if others:
             raise RequestError(
-                f"--workdir={self.path} holds {len(others)} records of another experiment "
+                f"--workdir={self.path} holds {_records(len(others))} of another experiment "
                 f"({self._difference(config)}): choose another --workdir"
             )
         measured = [r for r in found.records if r.target.get("kind") != "compiled"]
@@ -113,18 +113,30 @@ class Workdir:
             )
         if not resume:
             raise RequestError(
-                f"--workdir={self.path} holds {len(found.records)} records already: add --resume "
+                f"--workdir={self.path} holds {_records(len(found.records))} already: add --resume "
                 "to carry on there, or choose another --workdir"
             )
         return found
 
-    def _refuse_checkpoints(self, resume: bool) -> None:
+    def _refuse_checkpoints(self, resume: bool, config: Config) -> None:
         """Raises `RequestError` where a training was stopped here and is not to be carried on."""
         folder = self.path / CHECKPOINTS_NAME
-        if not resume and folder.is_dir() and any(folder.iterdir()):
+        if not folder.exists():
+            return
+        if not folder.is_dir():
+            raise RequestError(f"{folder} is no folder, and checkpoints go there: move it away")
+        if not any(folder.iterdir()):
+            return
+        if not resume:
             raise RequestError(
                 f"--workdir={self.path} holds checkpoints of a run that was stopped: add --resume "
                 "to carry on there, or choose another --workdir"
+            )
+        held = plain_config(self.path)
+        if held and configs.config_hash(held) != configs.config_hash(config):
+            raise RequestError(
+                f"--workdir={self.path} holds checkpoints of another experiment "
+                f"({self._difference(config)}): choose another --workdir"
             )
 
     def _difference(self, config: Config) -> str:
@@ -179,6 +191,10 @@ class Workdir:
                     (self.path / "hlo").rmdir()
                 for directory in self._created:
                     directory.rmdir()
+
+
+def _records(count: int) -> str:
+    return f"{count} record{'s' if count != 1 else ''}"
 
 
 def find_config(path: Path) -> Path:

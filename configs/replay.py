@@ -1,7 +1,7 @@
-"""Repeats the run that wrote a config.json; `--config=DIR/config.json` goes through this file."""
+"""Where `--config=FILE` leads: a study's Python file, or the config.json that a run wrote."""
 
-from accel_bench.config import read_json
+from accel_bench.config_files import load
 
 
 def get_config(path: str):
-    return read_json(path)
+    return load(path)

@@ -32,6 +32,7 @@ def get_config():
             "local_steps": 1,
             "eval_every": 50,
             "checkpoint_every": 100,
+            "also_in": "",
         },
     }
     return config

@@ -1,11 +1,13 @@
 """From Python, without flags: what a notebook does."""
 
+import dataclasses
+
 import jax.numpy as jnp
 import ml_collections
 import pytest
 
 import accel_bench
-from accel_bench import config_files, workloads
+from accel_bench import config_files, record, workloads
 from accel_bench.errors import RequestError
 from accel_bench.workloads.base import Workload
 
@@ -62,13 +64,27 @@ def test_a_nan_costs_its_own_row_only(tmp_path, monkeypatch):
         workload: Workload = original(params, precision, mesh)
         if params.shape == "96":
             return workload
-        import dataclasses
-
         return dataclasses.replace(workload, fn=lambda a, b: workload.fn(a, b) * jnp.nan)
 
     monkeypatch.setattr(workloads.Spec, "builder", lambda self: build)
     rows = accel_bench.run(small(), workdir=tmp_path / "a", isolation="none")
     assert [row.status for row in rows] == ["nonfinite", "ok"]
+
+
+def test_a_record_that_breaks_the_schema_costs_its_own_row_only(tmp_path, monkeypatch):
+    original = workloads.WORKLOADS["matmul"].builder()
+
+    def build(params, precision, mesh):
+        workload: Workload = original(params, precision, mesh)
+        facts = {"attention": 7} if params.shape == "64" else {}
+        return dataclasses.replace(workload, facts={**workload.facts, **facts})
+
+    monkeypatch.setattr(workloads.Spec, "builder", lambda self: build)
+    rows = accel_bench.run(small(), workdir=tmp_path / "a", isolation="none")
+    assert [row.status for row in rows] == ["failed", "ok"]
+    assert "breaks the schema: facts.attention holds 7" in (rows[0].reason or "")
+    written = record.read(tmp_path / "a" / record.FILE_NAME)
+    assert [row.status for row in written.records] == ["failed", "ok"]
 
 
 def test_an_exception_costs_its_own_row_only(tmp_path, monkeypatch):

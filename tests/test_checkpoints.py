@@ -1,6 +1,7 @@
 """A training that was stopped goes on as if it had not been, from what can be trusted."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -75,6 +76,14 @@ def tear_the_course(folder):
     file.write_text(file.read_text()[:50])
 
 
+def alter_the_course(folder):
+    """A file that reads as well as before."""
+    file = folder / "about" / "metadata"
+    plain = json.loads(file.read_text())
+    plain["course"]["elapsed_s"] = -5.0
+    file.write_text(json.dumps(plain))
+
+
 def empty(folder):
     shutil.rmtree(folder)
     folder.mkdir()
@@ -103,6 +112,7 @@ def test_the_last_few_are_kept_and_the_newest_is_taken(tmp_path):
         (truncate, "15", "it cannot be read: "),
         (exchange, "15", "its arrays are not those that were written"),
         (tear_the_course, "15", "it cannot be read: "),
+        (alter_the_course, "15", "its course is not the one that was written"),
         (empty, "15", "it cannot be read: "),
         (rename, "99", "it is of step 15"),
     ],
@@ -265,6 +275,11 @@ def test_after_a_kill_a_training_ends_in_the_same_bits(main_py, tmp_path):
     refused = main_py(*ARGUMENTS, "--workdir=killed")
     assert refused.returncode == 2
     assert "holds checkpoints of a run that was stopped: add --resume" in refused.stderr
+    held = (tmp_path / "killed" / "config.json").read_text()
+    other = main_py(*ARGUMENTS, "--resume", "--workdir=killed", "--config.seed=1")
+    assert other.returncode == 2
+    assert "holds checkpoints of another experiment (seed: 0 against 1)" in other.stderr
+    assert (tmp_path / "killed" / "config.json").read_text() == held
     resumed = main_py("run", "--resume", "--workdir=killed", "--mesh=data:2", "--fake_devices=2")
     assert resumed.returncode == 0, resumed.stderr
     (whole,), (killed,) = (

@@ -56,6 +56,13 @@ def test_what_differs_is_named():
     assert configs.differing_fields(one, other) == ["a.b: 1 against 2"]
 
 
+def test_a_size_that_two_cases_share_is_set_for_one_alone():
+    config = config_files.load("inference")
+    assert config.cases.prefill.batch == config.cases.decode.batch
+    config.cases.prefill.batch.cpu = (1,)
+    assert len(config.cases.decode.batch.cpu) > 1
+
+
 def test_by_platform_needs_every_platform():
     assert configs.by_platform(cpu=1, accelerator=2) == {"cpu": 1, "gpu": 2, "tpu": 2}
     with pytest.raises(ValueError, match="by_platform needs"):

@@ -1,5 +1,7 @@
 """Where two loss curves part, and what rounding explains of it."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from test_numerics import OTHER, texts
@@ -17,7 +19,12 @@ def training(losses, precision="fp32", accuracy=0.95, every=1, seed="abc", batch
     }  # fmt: skip
     facts = {
         "curve": curve,
-        "losses": {"every": every, "values": list(losses)},
+        "losses": {
+            "per_call": 1,
+            "first": list(losses[:10]),
+            "every": every,
+            "values": list(losses[::every]),
+        },
         "data": {"train": 900, "held_out": 400, "sha256": "0"},
         "inputs_checksum": seed,
     }
@@ -99,10 +106,51 @@ def test_a_fault_on_the_way_is_a_jump(losses, precision):
 
 
 def test_only_steps_that_both_kept_are_held_together(losses):
-    found = loss_curves.parting(training(losses), training(losses[::4] * 1.5, every=4))
-    assert found is not None
-    assert list(found.steps) == list(range(1, STEPS + 1, 4))
+    found = parted(losses, losses * 1.5, every=4)
+    assert list(found.steps) == [*range(1, 11), *range(13, STEPS + 1, 4)]
     assert found.distances == pytest.approx([0.5] * len(found.steps))
+
+
+@pytest.mark.parametrize("every", [2, 4, 8, 16])
+def test_fewer_losses_lead_to_the_same_verdict(losses, every):
+    """What a long training keeps of its losses must not make rounding look like a fault."""
+    for first, precision in ((1e-7, "fp32"), (5e-4, "bf16")):
+        found = parted(losses, spread(losses, first, doubling=5), precision, every=every)
+        assert found.is_rounding, (first, found.early, found.growth)
+    assert not parted(losses, spread(losses, 1e-5, doubling=8), every=every).is_rounding
+    text = training_findings.parted(
+        parted(losses, spread(losses, 1e-7, doubling=8), every=every), "A", "digits on B"
+    )
+    assert "differ from step 1 and they are 1 % apart from a step of 1" in text
+    assert f"times as far as before within {every} steps" in text
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [
+        {"losses": {}},
+        {"curve": {}},
+        {"curve": {"step": [], "loss": []}},
+        {"curve": {"step": [200], "loss": [0.1], "test_loss": [0.2], "accuracy": [5.0],
+                   "elapsed_s": [1.0], "tokens": [1]}},
+        {"curve": {"step": [200], "loss": [0.1], "test_loss": [0.2], "accuracy": [],
+                   "elapsed_s": [1.0], "tokens": [1]}},
+        {"data": {"train": 1, "held_out": 10**300, "sha256": ""}},
+    ],
+)  # fmt: skip
+def test_what_a_record_lacks_is_not_said(losses, facts):
+    one, other = training(losses), training(losses * 1.0001, target=OTHER)
+    other = dataclasses.replace(other, facts={**other.facts, **facts})
+    for text in texts([one], [other]):
+        assert "0 nats" not in text
+        assert "None" not in text
+    list(training_findings.sentences([one, other], {}))
+
+
+def test_a_precision_of_a_later_version_has_no_verdict(losses):
+    later = training(losses, "fp6_e3m2")
+    assert loss_curves.parting(later, later) is None
+    assert not list(loss_curves.by_precision([training(losses), later]))
 
 
 def test_precisions_of_one_run_stand_beside_the_finest(losses):

@@ -105,8 +105,8 @@ def test_a_workdir_with_records_is_not_written_to_unasked(main_py, tmp_path):
     assert main_py("run", *ONE_MATMUL, *FAST, "--workdir=w").returncode == 0
     before = (tmp_path / "w" / record.FILE_NAME).read_bytes()
     for extra, message in (
-        ((), "holds 1 records already: add --resume"),
-        (("--config.seed=1",), "holds 1 records of another experiment (seed: 0 against 1)"),
+        ((), "holds 1 record already: add --resume"),
+        (("--config.seed=1",), "holds 1 record of another experiment (seed: 0 against 1)"),
         (("--config.seed=1", "--resume"), "of another experiment (seed: 0 against 1)"),
     ):
         done = main_py("run", *ONE_MATMUL, *FAST, "--workdir=w", *extra)
@@ -225,7 +225,7 @@ def test_what_went_wrong_is_run_again_on_request_only(main_py, tmp_path):
     assert (done.returncode, len(rows(tmp_path / "w"))) == (1, 2)
     done = main_py("run", "--resume", "--retry", "--workdir=w")
     assert done.returncode == 0
-    assert "1 cases to run, 1 already there" in done.stderr
+    assert "1 case to run, 1 already there" in done.stderr
     assert "2 ok" in done.stdout
 
 

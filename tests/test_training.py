@@ -209,6 +209,12 @@ def test_a_loss_that_is_not_finite_ends_the_training():
         train.train(plan, 0, None, None, measure.Measurement())
 
 
+def test_a_held_out_loss_that_is_not_finite_ends_the_training_too(monkeypatch):
+    monkeypatch.setattr(learning, "fetch", lambda totals: np.array([np.inf, 0.0]))
+    with pytest.raises(measure.NonFinite, match="the held-out loss was inf at step 5"):
+        trained(TEXT)
+
+
 @pytest.mark.parametrize(
     ("precision", "why"), [("int8", "needs scaled operands"), ("fp16", "epsilon, 1e-8, is 0")]
 )
@@ -224,7 +230,10 @@ def test_precisions_in_which_nothing_is_learnt_are_not_supported(precision, why)
         ({"model": "digitz"}, "unknown model 'digitz'"),
         ({"batch": 0}, "training batch must be a whole number of at least 1, got 0"),
         ({"steps": 2.5}, "training steps must be a whole number of at least 1, got 2.5"),
-        ({"steps": 1}, "training steps=1 are too few"),
+        (
+            {"steps": 1},
+            "training steps=1 is too few: of two calls at least, with local_steps=1 each",
+        ),
         ({"warmup": 20}, "training warmup=20 takes all of steps=20"),
         ({"warmup": -1}, "training warmup, if not 0, must be a whole number"),
         ({"learning_rate": 0}, "training learning_rate must be a number above 0, got 0"),
@@ -236,9 +245,15 @@ def test_precisions_in_which_nothing_is_learnt_are_not_supported(precision, why)
         ({"length": 0}, "training length must be a whole number of at least 1, got 0"),
         ({"task": "digits"}, "training length=16: a digit has 64 pixels"),
         ({"task": "digits", "length": 0, "file": "x"}, "is for task text, not digits"),
-        ({"file": "nowhere.txt"}, "training file='nowhere.txt': there is no such file"),
         ({"file": 5}, "training file must be a path, got 5"),
         ({"model": "digits"}, "training text has 256 tokens, and model digits knows 32"),
+        ({"also_in": "fp8_e5m2"}, "training also_in=fp8_e5m2: too few digits for weights"),
+        (
+            {"length": 100_000},
+            "Python's own text has about 600000 bytes, too few for length=100000",
+        ),
+        ({"file": "/"}, "training file='/' is no file"),
+        ({"file": "/nowhere"}, "training file='/nowhere' does not exist"),
         ({"also_in": "int7"}, "unknown precision 'int7'"),
         ({"also_in": ("int8",)}, "training also_in must be precisions as in"),
         ({"exchange": "fp16"}, "unknown training exchange 'fp16'"),
@@ -262,7 +277,7 @@ def test_a_text_that_is_too_short_is_refused_before_anything_starts(main_py, tmp
     short.write_text("too little")
     out = tmp_path / "out"
     out.mkdir()
-    for file, message in (("none.txt", "no such file"), (str(short), "has 10 bytes, too few")):
+    for file, message in (("none.txt", "does not exist"), (str(short), "has 10 bytes, too few")):
         done = main_py(
             "run", "--config=text", f"--config.cases.text.file={file}", f"--workdir={out}"
         )

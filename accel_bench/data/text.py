@@ -20,6 +20,7 @@ from accel_bench.errors import RequestError
 
 VOCAB_SIZE = 256
 HELD_OUT = 10  # one part of so many
+OWN_BYTES = 600_000  # of Python's own text, in every version at least
 
 
 @dataclass(frozen=True)
@@ -42,19 +43,30 @@ class Windows:
 
 def check(file: str, length: int) -> None:
     """Raises `RequestError` where there is no such text, or too little of it."""
+    needed = HELD_OUT * (length + 1)
     if not file:
         if importlib.util.find_spec("pydoc_data") is None:
             raise RequestError("this Python came without its help topics: name a text in file")
+        if needed > OWN_BYTES:
+            raise RequestError(
+                f"Python's own text has about {OWN_BYTES} bytes, too few for length={length}: at "
+                f"least {needed}; name a longer one in file"
+            )
         return
     path = Path(file)
     if not path.is_file():
-        raise RequestError(f"training file={file!r}: there is no such file")
-    size, needed = path.stat().st_size, HELD_OUT * (length + 1)
+        is_there = "is no file" if path.exists() else "does not exist"
+        raise RequestError(f"training file={file!r} {is_there}: name a text")
+    size = path.stat().st_size
     if size < needed:
         raise RequestError(
             f"training file={file!r} has {size} bytes, too few for length={length}: at least "
             f"{needed}, of which a tenth is held out"
         )
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise RequestError(f"training file={file!r}: {error.strerror or error}") from error
 
 
 def load(file: str, length: int) -> tuple[Windows, Windows]:

@@ -88,7 +88,7 @@ def loss_distance(found: Comparison, points: Sequence[Point]) -> Figure | None:
         "step. A line that starts high is of another arithmetic; one that jumps, of a fault.",
         _BY_STEP,
         axis("distance (share of the loss)", log=True),
-        series,
+        [line for line in series if line.spots],
     )
 
 

@@ -7,6 +7,7 @@ around it is in `accel_bench.train`.
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -139,8 +140,11 @@ class _Setup:
         for name, config in self.looks.items():
             on_stage(f"looking at what was learnt in {name}")
             loss, accuracy = self.evaluator(config)(state)
-            figures = {"test_loss": loss, "accuracy": accuracy}
-            result.facts["also_in"][name] = figures | {"weight_bytes": costs.param_bytes(config)}
+            result.facts["also_in"][name] = {
+                "test_loss": loss if math.isfinite(loss) else None,  # fp16 may overflow
+                "accuracy": accuracy,
+                "weight_bytes": costs.param_bytes(config),
+            }
 
     def step(self) -> Workload:
         """A call of the step: as many optimizer steps as are taken between two exchanges."""

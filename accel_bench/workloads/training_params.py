@@ -18,7 +18,7 @@ from accel_bench.workloads.params import (
     positive,
     resolve_model,
 )
-from models.sizes import ModelConfig
+from models.sizes import WEIGHT_DTYPES, ModelConfig
 
 TASKS = ("digits", "text")
 
@@ -97,8 +97,8 @@ class Training(Placed, Exchanged):
         self._check_numbers()
         if self.steps < 2 * self.local_steps:
             raise RequestError(
-                f"training steps={self.steps} are too few: the first {self.local_steps} are not "
-                "timed"
+                f"training steps={self.steps} is too few: of two calls at least, with "
+                f"local_steps={self.local_steps} each, the first one is not timed"
             )
         if self.warmup >= self.steps:
             raise RequestError(
@@ -106,7 +106,10 @@ class Training(Placed, Exchanged):
                 "first and falls then"
             )
         for name in self.looked_at_in:
-            lookup(name)
+            if lookup(name).bits == 8 and lookup(name).storage not in WEIGHT_DTYPES:
+                raise RequestError(
+                    f"training also_in={name}: too few digits for weights; use fp8_e4m3 or int8"
+                )
         only_axes("training", axes, ("data", "fsdp", "model", "seq"))
         config = self.config
         self._check_task(config)
