@@ -16,6 +16,8 @@ from accel_bench.compare import LEGEND, notes, ratio_text, value_text
 from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.derive import flags
 from accel_bench.errors import RequestError
+from accel_bench.markdown import cell as _cell
+from accel_bench.markdown import line as _line
 from accel_bench.record import strict
 
 
@@ -134,18 +136,6 @@ def markdown_text(found: Comparison) -> str:
     said = [*(f.text for f in compare_findings.of_comparison(found)), *found.unpaired]
     lines += ["", *(f"- {_cell(text)}" for text in said)]
     return "\n".join(lines) + "\n"
-
-
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
-
-
-def _cell(text: str) -> str:
-    """Text that is shown as it is in a Markdown table."""
-    plain = "".join(c if c.isprintable() else " " for c in text)
-    for mark in "\\`*_[]|#~":
-        plain = plain.replace(mark, f"\\{mark}")
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def write(path: Path, text: str) -> None:
