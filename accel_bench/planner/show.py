@@ -73,8 +73,8 @@ def _span(low: float | None, high: float | None, bound: bool = False) -> str:
 def _share(low: float | None, high: float | None) -> str:
     if high is None:
         return ""
-    if low is None:
-        return f"<= {units.percent(high)}"
+    if low is None:  # of a bound; one that lies above the peak says nothing
+        return f"<= {units.percent(high)}" if high <= 1 else ""
     return units.percent(low) if low == high else f"{units.percent(low)} - {units.percent(high)}"
 
 
