@@ -50,7 +50,7 @@ def test_without_compilers_all_is_analytic_and_said_to_be(tmp_path, monkeypatch)
         assert "by formulas alone" in each["verdict"]
         origins = [total["origin"] for total in each["totals"]]
         assert origins == ["bound", "published"]
-        assert each["totals"][0]["says"].startswith("analytic, nothing compiled")
+        assert each["totals"][0]["says"].startswith("analytic, of no compiled program")
     assert "analytic, not compiled" in _printed(request, found)
     assert command.exit_status(found) == 0
 

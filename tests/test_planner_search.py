@@ -23,7 +23,7 @@ def request(named=TARGET, **fields):
 class Compiler:
     """Says of each job what a rule says: memory that grows with the pass, time that shrinks."""
 
-    def __init__(self, room=8, status=None, cycles=False, slow=1.0):
+    def __init__(self, room: float = 8, status=None, cycles=False, slow=1.0):
         self.room, self.status, self.cycles, self.slow = room, status, cycles, slow
         self.jobs = []
 
@@ -63,7 +63,7 @@ def test_each_ladder_is_gone_down_until_something_fits():
         assert [t.fits for t in ladder[:-1]] == [False] * (len(ladder) - 1)
     assert any(len(ladder) > 1 for ladder in by_ladder.values())
     assert found.best
-    assert found.best.seconds == min(t.seconds for t in found.tried if t.fits)
+    assert found.best.seconds == min(t.seconds or 0.0 for t in found.tried if t.fits)
 
 
 def test_what_a_larger_pass_shows_to_be_too_large_is_left_out():
@@ -95,7 +95,7 @@ def test_a_compiler_that_takes_nothing_for_a_chip_leaves_formulas():
     said = forecasts.forecast(asked, found, None)
     assert not said.compiled
     assert "by formulas alone" in said.verdict
-    assert said.totals[0].says.startswith("analytic, nothing compiled")
+    assert said.totals[0].says.startswith("analytic, of no compiled program")
 
 
 def test_a_compiler_that_dies_is_no_answer():
@@ -162,6 +162,7 @@ def test_no_range_is_shorter_than_the_bound_of_the_program():
     _, said = forecast(Compiler(slow=10.0))
     bound = said.totals[0].step_low_s
     share = published.efficiency("h100_sxm")
+    assert said.at_peak_s
     assert bound > said.at_peak_s / share.low  # this compiler is slow
     by_share = next(t for t in said.totals if t.origin == "published")
     assert by_share.step_low_s == bound
@@ -173,6 +174,27 @@ def test_cycles_are_an_estimate_of_their_own():
     origins = {total.origin: total for total in said.totals}
     assert origins["compiler"].step_low_s == pytest.approx(2 * origins["bound"].step_low_s)
     assert origins["compiler"].step_low_s == origins["compiler"].step_high_s
+
+
+def test_published_shares_of_other_precisions_are_said_to_be_of_16_bits():
+    _, said = forecast(precisions="fp32")
+    assert any("multiplied in 16 bits" in line for line in said.assumed)
+    _, said = forecast()
+    assert not any("multiplied in 16 bits" in line for line in said.assumed)
+
+
+def test_what_fits_without_a_known_time_has_no_bound_of_its_own():
+    compiler = Compiler()
+
+    def do(job):
+        record = compiler(job)
+        record.facts["estimate"] = {"bound_s": None, "compiler_s": None}
+        return record
+
+    asked, found = run(do, compiles=1)
+    said = forecasts.forecast(asked, found, None)
+    assert said.fits is True
+    assert said.totals[0].says.startswith("analytic, of no compiled program")
 
 
 def test_what_does_not_fit_says_by_how_much_and_gives_no_days():

@@ -11,6 +11,7 @@ from pathlib import Path
 from accel_bench import compilers, export, workdir
 from accel_bench.config import Config
 from accel_bench.errors import RequestError
+from accel_bench.jobs import job_key, record_key
 from accel_bench.plan import Plan, check_run_fields
 from accel_bench.planner import measured, show
 from accel_bench.planner.forecast import Forecast, forecast
@@ -81,18 +82,19 @@ def _search(request: Request, target: Target, do: Do | None, missing: str | None
 def _compiling(
     request: Request, config: Config, place: Path | None, show_progress: bool
 ) -> Iterator[Do]:
-    """What compiles a job and journals its record, as a run does."""
+    """What compiles a job and journals its record; what the workdir has already is not repeated."""
     names = ", ".join(map(str, request.targets))
     choice = f"planning {request.model} for {names}: at most {request.compiles} compilations each"
     plan = Plan(config, None, choice, {}, [], [], isolated=True)
     progress = Terminal(choice) if show_progress and sys.stderr.isatty() else Silent()
-    opened = Workdir(place or workdir.default_path(config), config, [], False)
+    opened = Workdir(place or workdir.default_path(config), config, [], resume=True)
+    have = {record_key(r): r for r in opened.earlier if r.status in ("ok", "oom_compile")}
     work = Work(plan, opened, None, progress)
     if show_progress:
         print(f"{choice}; records in {opened.path}", file=sys.stderr)
     try:
         progress.begin(opened.path, request.compiles * len(request.targets), 0, opened.problems)
-        yield work.do
+        yield lambda job: have.get(job_key(job)) or work.do(job)
     finally:
         work.close()
         progress.end()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from accel_bench import chips, units
+from accel_bench import chips, precision, units
 from accel_bench.planner import published
 from accel_bench.planner.measured import Measured
 from accel_bench.planner.request import Request
@@ -105,10 +105,12 @@ def _totals(
     request: Request, found: Found, at_peak_s: float | None, measured: Measured | None
 ) -> list[Total]:
     best, totals = found.best, []
+    if best and best.bound_s is None:
+        best = None  # its time is not known at all
     bound_s = best.bound_s if best else at_peak_s
     if bound_s:
         says = "the program as compiled, at the chip table's rates" if best else (
-            "analytic, nothing compiled: model FLOPs at 100 % of the published peak"
+            "analytic, of no compiled program: model FLOPs at 100 % of the published peak"
         )  # fmt: skip
         totals.append(_total(request, found, at_peak_s, "bound", says, bound_s, None))
     if best and best.estimate_s:
@@ -209,7 +211,6 @@ def _verdict(request: Request, found: Found) -> tuple[bool | None, str]:
     if found.enumeration.hopeless:
         smallest = min(found.enumeration.hopeless, key=lambda c: c.memory.needed)
         memory = smallest.memory
-        least = smallest.memory.state * target.num_devices
         shards = dict(smallest.axes)
         least = memory.state * shards.get("fsdp", 1) * shards.get("model", 1)
         chips_needed = -(-least // (memory.usable * target.chip.devices_per_chip))
@@ -259,6 +260,8 @@ def _assumed(
             f"{target.name} has no published peak for {request.precision_on(target.chip)}: no "
             "share of it can be assumed"
         )
+    elif precision.lookup(request.precision_on(target.chip)).unit not in ("bf16", "fp16"):
+        lines.append("published shares are of trainings that multiplied in 16 bits")
     if measured and measured.chips != target.num_chips:
         lines.append(
             f"the measured share is of {measured.chips} chips and is taken for "

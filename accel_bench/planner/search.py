@@ -6,6 +6,7 @@ cache of what was compiled before, each case ending in a record.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -15,7 +16,7 @@ from accel_bench.cases import Case
 from accel_bench.config import Config
 from accel_bench.plan import Job
 from accel_bench.planner import candidates
-from accel_bench.planner.candidates import Candidate, Enumeration, Ladder
+from accel_bench.planner.candidates import Candidate, Enumeration
 from accel_bench.planner.request import Request
 from accel_bench.record import Record
 from accel_bench.target import Target
@@ -91,8 +92,8 @@ class Found:
     @property
     def best(self) -> Tried | None:
         """The fastest of those that fit."""
-        fitting = [t for t in self.tried if t.fits and t.seconds]
-        return min(fitting, key=lambda t: t.seconds or 0.0, default=None)
+        fitting = [t for t in self.tried if t.fits]
+        return min(fitting, key=lambda t: t.seconds or math.inf, default=None)
 
 
 def search(request: Request, target: Target, do: Do, clock: Callable[[], float]) -> Found:
@@ -189,8 +190,3 @@ def config_of(request: Request, fields: dict[str, object]) -> Config:
         if value is not None:
             config[name] = value
     return config
-
-
-def ladder_name(ladder: Ladder) -> str:
-    """What was not compiled, in a few words."""
-    return ladder.rungs[0].label

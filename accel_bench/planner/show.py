@@ -11,7 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from accel_bench import chips, markdown, mesh, units
+from accel_bench import chips, derive, markdown, mesh, units
 from accel_bench.planner import published
 from accel_bench.planner.candidates import Candidate
 from accel_bench.planner.forecast import Forecast, Total
@@ -97,11 +97,15 @@ def _place(candidate: Candidate) -> list[str]:
 
 def _tried_row(tried: Tried, best: bool) -> list[str]:
     record = tried.record
-    note = "the best of these" if best else ""
     if tried.fits is None:
         note = f"{record.status}: {record.reason or ''}"
-    elif record.facts.get("cache"):
-        note = f"{note}; kept from before" if note else "kept from before"
+    else:
+        said = {
+            "the best of these": best,
+            "kept from before": bool(record.facts.get("cache")),
+            "over-default-share": "over-default-share" in derive.flags(record),
+        }
+        note = "; ".join(text for text, true in said.items() if true)
     compiled = f"{_gib(tried.needed)} of {_gib(tried.usable)}" if tried.needed else ""
     return [
         *_place(tried.candidate),
