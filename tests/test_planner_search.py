@@ -131,6 +131,24 @@ def _candidate():
     return next(c for ladder in found.ladders for c in ladder.rungs if c.passes > 1)
 
 
+def test_of_equal_bounds_the_one_with_the_least_to_overlap_is_taken():
+    compiler, sent = Compiler(), iter([3.0, 1.0, 2.0, *[9.0] * 60])
+
+    def do(job):
+        record = compiler(job)
+        passes = 256 // (int(job.case.params["batch"][0]) * job.axes.get("fsdp", 1))
+        parts = {"bound_s": 1 / passes, "compute_s": 1 / passes, "network_s": next(sent) / passes}
+        record.facts["estimate"] = parts
+        return record
+
+    asked, found = run(do, compiles=3, batch_tokens=64 * 4096, axes="fsdp:*")
+    alike = [t for t in found.tried if t.fits]
+    assert len(alike) == len(found.fastest) > 1
+    assert found.best is min(alike, key=lambda t: t.parts_s)
+    said = forecasts.forecast(asked, found, None)
+    assert any("candidates are alike to a per cent" in line for line in said.assumed)
+
+
 def forecast(compiler=None, near=None, **fields):
     asked, found = run(compiler or Compiler(), **fields)
     return asked, forecasts.forecast(asked, found, near)

@@ -201,7 +201,7 @@ def _micro_batches(each: int) -> list[int]:
 
 
 def usable_bytes(target: Target) -> float:
-    """Memory of a device by the chip table; a TPU's compiler gives programs a little less."""
+    """Memory of a device by the chip table; what a TPU's compiler gives is about that."""
     chip = target.chip
     return (chip.memory_bytes or chip.memory_gb * 2**30) / chip.devices_per_chip
 

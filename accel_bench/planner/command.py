@@ -14,6 +14,7 @@ from accel_bench.errors import RequestError
 from accel_bench.jobs import job_key, record_key
 from accel_bench.plan import Plan, check_run_fields
 from accel_bench.planner import measured, show
+from accel_bench.planner.candidates import enumerate_for
 from accel_bench.planner.forecast import Forecast, forecast
 from accel_bench.planner.request import Request
 from accel_bench.planner.search import Do, Found, analytic, search
@@ -49,7 +50,7 @@ def plan(
     missing = {target: _missing(target) for target in request.targets}
     with contextlib.ExitStack() as stack:
         do = None
-        if not all(missing.values()):
+        if any(not missing[t] and enumerate_for(request, t).ladders for t in request.targets):
             do = stack.enter_context(_compiling(request, config, place, show_progress))
         forecasts = []
         for target in request.targets:

@@ -253,6 +253,12 @@ def _assumed(
         lines.append(
             "this compiler gives no time and tried no kernels: candidates are ranked by bounds"
         )
+    alike = len(found.fastest)
+    if alike > 1:
+        lines.append(
+            f"{alike} candidates are alike to a per cent: taken is the one whose compute, traffic "
+            "and network add up to the least"
+        )
     if best and best.candidate.vocab_size:
         lines.append(f"the vocabulary is filled up to {best.candidate.vocab_size:,} entries")
     if at_peak_s is None:

@@ -21,6 +21,8 @@ from accel_bench.planner.request import Request
 from accel_bench.record import Record
 from accel_bench.target import Target
 
+# Times that are no further apart than this say nothing of which is the shorter one.
+_ALIKE = 1.01
 Do = Callable[[Job], Record]
 
 
@@ -66,6 +68,13 @@ class Tried:
         return found.seconds * self.candidate.passes
 
     @property
+    def parts_s(self) -> float:
+        """Seconds of a batch if compute, traffic and network did not overlap at all; 0 unknown."""
+        parts = self.record.facts.get("estimate", {})
+        names = ("compute_s", "memory_s", "network_s")
+        return sum(parts.get(name) or 0.0 for name in names) * self.candidate.passes
+
+    @property
     def seconds(self) -> float | None:
         """What it is ranked by: the compiler's time, or where there is none the bound."""
         return self.estimate_s or self.bound_s
@@ -91,9 +100,15 @@ class Found:
 
     @property
     def best(self) -> Tried | None:
-        """The fastest of those that fit."""
+        """The fastest of those that fit; of equally fast ones that with the least to overlap."""
+        return min(self.fastest, key=lambda t: t.parts_s, default=None)
+
+    @property
+    def fastest(self) -> tuple[Tried, ...]:
+        """Those that fit and are as fast as any, as far as their figures tell."""
         fitting = [t for t in self.tried if t.fits]
-        return min(fitting, key=lambda t: t.seconds or math.inf, default=None)
+        least = min((t.seconds or math.inf for t in fitting), default=math.inf)
+        return tuple(t for t in fitting if (t.seconds or math.inf) <= least * _ALIKE)
 
 
 def search(request: Request, target: Target, do: Do, clock: Callable[[], float]) -> Found:
