@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 from conftest import assert_refused
+from test_compare import write
 from test_compile import needs_gpu, needs_tpu
 from test_main import rows
+from test_planner_search import H100, step
 
 from accel_bench import compilers
 from accel_bench.compilers import Compiler
@@ -53,6 +55,21 @@ def test_without_compilers_all_is_analytic_and_said_to_be(tmp_path, monkeypatch)
         assert each["totals"][0]["says"].startswith("analytic, of no compiled program")
     assert "analytic, not compiled" in _printed(request, found)
     assert command.exit_status(found) == 0
+
+
+def test_a_measured_row_of_the_chip_makes_a_total_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(compilers, "find", lambda target: Compiler(missing="none here"))
+    target = H100 | {"chip": "l4", "device_kind": "NVIDIA L4", "num_devices": 1, "num_chips": 1}
+    records = write(tmp_path / "l4", [step(0.25, "gpt2_124m", target=target)])
+    request = make(model="tiny", tokens=1e6, named="tpu:v5e:1x1,gpu:l4:1", length=32)
+    config = search.config_of(request, {})
+    tpu, gpu = command.plan(request, config, [records], tmp_path / "w")
+    assert [total.origin for total in tpu.totals] == ["bound", "published"]
+    measured = gpu.totals[-1]
+    assert measured.origin == "measured"
+    assert gpu.at_peak_s
+    assert measured.step_low_s == pytest.approx(gpu.at_peak_s / 0.25)
+    assert str(records) in measured.says
 
 
 def _printed(request, found):

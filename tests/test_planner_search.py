@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from test_record import make as make_record
 
+from accel_bench.chips import CHIPS
 from accel_bench.planner import forecast as forecasts
 from accel_bench.planner import measured, published, search, show
 from accel_bench.planner.request import make
@@ -240,7 +241,7 @@ H100 = {
 
 
 def step(share, model="llama2_7b", precision="mixed_bf16", target=H100, **fields):
-    flops = share * 989e12 * target["num_chips"]
+    flops = share * CHIPS[target["chip"]].peaks["bf16"] * 1e12 * target["num_chips"]
     params = {"phase": "train_step", "model": model, "batch": 8, "length": 64}
     return make_record(
         workload="model", params=params, precision=precision, target=target,
@@ -260,6 +261,7 @@ def test_a_measured_share_is_of_the_nearest_model_and_says_so():
     assert "llama2_7b" in found.row
     assert "runs/a" in found.row
     assert near(step(0.4), chip="a100_80") is None
+    assert near(step(1.1)) is None  # nothing reaches that
 
 
 def test_a_measured_share_makes_a_total_beside_the_published_one():

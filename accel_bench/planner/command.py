@@ -134,7 +134,7 @@ def write_published(json: Path | None, markdown: Path | None) -> None:
 
 
 def exit_status(forecasts: Sequence[Forecast]) -> int:
-    """1 where a compiler came to no end and so nothing is known of a target; else 0.
+    """1 where what was compiled says neither that it fits nor that it does not; else 0.
 
     That something does not fit is an answer.
     """

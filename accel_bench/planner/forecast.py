@@ -127,7 +127,7 @@ def _totals(
         f"({share.highest}) of the peak, the ends of {share.among}"
     )
     if low < floor:
-        says += "; no shorter than the bound"
+        says += "; no shorter than the bound of this program"
     totals.append(
         _total(request, found, at_peak_s, "published", says, max(low, floor), max(high, floor))
     )
@@ -135,7 +135,7 @@ def _totals(
         says = f"{units.percent(measured.value)} of the peak: {measured.row}"
         low, high = at_peak_s / measured.high, at_peak_s / measured.low
         if low < floor:
-            says += "; no shorter than the bound"
+            says += "; no shorter than the bound of this program"
         totals.append(
             _total(request, found, at_peak_s, "measured", says, max(low, floor), max(high, floor))
         )

@@ -66,6 +66,8 @@ def on_chip(
         rate = derive.rate(record, "flops")
         if record.target.get("chip") != chip or share is None or rate is None:
             continue
+        if share.value > 1:  # nothing is: the row is wrong about its chip or its work
+            continue
         size = SIZES.get(str(record.params.get("model")))
         distance = _distance(size, wanted)
         chips = record.target.get("num_chips") or 1

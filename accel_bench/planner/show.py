@@ -27,7 +27,7 @@ CANDIDATE_COLUMNS = (
     "mesh", "remat", "sequences", "passes", "formulas", "compiled", "fits", "at least", "estimate",
     "note",
 )  # fmt: skip
-TOTAL_COLUMNS = ("a batch", "days", "chip-hours", "MWh", "money", "of peak", "by")
+TOTAL_COLUMNS = ("a batch", "days", "chip-hours", "energy", "money", "of peak", "by")
 PUBLISHED_COLUMNS = (
     "training", "of", "chip", "tokens", "chip-hours", "at 100 %", "MFU", "stated", "others' MFU",
     "predicted", "ratio",
@@ -68,6 +68,15 @@ def _span(low: float | None, high: float | None, bound: bool = False) -> str:
     if high is None:
         return f">= {_count(low)}" if bound else _count(low)
     return _count(low) if low == high else f"{_count(low)} - {_count(high)}"
+
+
+def _energy(low: float | None, high: float | None, bound: bool) -> str:
+    if low is None:
+        return ""
+    shown = units.quantity(low * 1e6, "Wh")
+    if high is None:
+        return f">= {shown}" if bound else shown
+    return shown if low == high else f"{shown} - {units.quantity(high * 1e6, 'Wh')}"
 
 
 def _share(low: float | None, high: float | None) -> str:
@@ -139,7 +148,7 @@ def _total_row(total: Total) -> list[str]:
         step,
         _span(total.days_low, total.days_high, bound),
         _span(total.chip_hours_low, total.chip_hours_high, bound),
-        _span(total.mwh_low, total.mwh_high, bound),
+        _energy(total.mwh_low, total.mwh_high, bound),
         _span(total.money_low, total.money_high, bound),
         _share(total.mfu_low, total.mfu_high),
         f"{total.origin}: {total.says}",
