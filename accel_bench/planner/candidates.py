@@ -35,7 +35,8 @@ class Memory:
     Attributes:
       state: weights and moments. Nothing else can be smaller than these.
       gradients: of one pass, and their sum where several passes make a batch.
-      activations: kept for the backward pass, by the published estimate.
+      activations: kept for the backward pass, by the published estimate, and what the largest
+        part of it works on.
       usable: memory of a device.
     """
 
@@ -226,10 +227,17 @@ def _candidate(
     # when layers are computed again, is whole on every device along `model`.
     wide = DTYPE_BYTES[config.dtype] / 2
     kept = wide * costs.activation_bytes(config, micro, request.length)
+    kept /= model if remat == "none" else 1
+    # Beside them one layer that is computed again, and the logits with their gradient, in fp32.
+    all_kept = dataclasses.replace(config, remat="none")
+    layer = wide * costs.activation_bytes(all_kept, micro, request.length) / config.num_layers
+    logits = 2 * 4 * micro * request.length * config.vocab_size
+    working = logits + (layer if remat == "full" else 0.0)
     memory = Memory(
         state=costs.train_state_bytes(config) / shards,
         gradients=gradient + accumulator,
-        activations=kept / axes.get("seq", 1) / (model if remat == "none" else 1),
+        activations=(kept / (model if remat == "none" else 1) + working / model)
+        / axes.get("seq", 1),
         usable=usable_bytes(target),
     )
     return Candidate(tuple(axes.items()), remat, micro, passes, vocab_size, memory, accumulator)

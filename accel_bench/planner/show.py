@@ -112,7 +112,7 @@ def _tried_row(tried: Tried, best: bool) -> list[str]:
         said = {
             "the best of these": best,
             "kept from before": bool(record.facts.get("cache")),
-            "over-default-share": "over-default-share" in derive.flags(record),
+            "over-default-share": bool(tried.fits) and "over-default-share" in derive.flags(record),
         }
         note = "; ".join(text for text, true in said.items() if true)
     compiled = f"{_gib(tried.needed)} of {_gib(tried.usable)}" if tried.needed else ""
