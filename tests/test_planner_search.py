@@ -227,6 +227,19 @@ def test_what_does_not_fit_says_by_how_much_and_gives_no_days():
     assert "fill 53 chips of t4" in said.verdict
 
 
+def test_what_only_an_estimate_puts_above_the_memory_is_not_said_not_to_fit():
+    """Weights and moments fit, activations of one long sequence do not by the formula."""
+    asked = make(
+        model="llama2_7b", tokens=1e12, named="gpu:h100_sxm:8", length=65_536,
+        batch_tokens=8 * 65_536,
+    )  # fmt: skip
+    found = search.analytic(asked, asked.targets[0], "")
+    assert found.enumeration.ladders == ()
+    said = forecasts.forecast(asked, found, None)
+    assert said.fits is None
+    assert said.verdict.startswith("not known, and not compiled for it is far too large")
+
+
 def test_of_what_was_compiled_the_nearest_is_named():
     _, said = forecast(Compiler(room=0.5), compiles=64, named="gpu:h100_sxm:1x8")
     assert said.fits is False

@@ -7,6 +7,7 @@ trainings reached, and the share that given records show.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from accel_bench import chips, precision, units
@@ -209,19 +210,26 @@ def _verdict(request: Request, found: Found) -> tuple[bool | None, str]:
             f"{_gib(smallest.memory.usable)} on each device with {smallest.label}"
         )
     if found.enumeration.hopeless:
-        smallest = min(found.enumeration.hopeless, key=lambda c: c.memory.needed)
-        memory = smallest.memory
-        shards = dict(smallest.axes)
-        least = memory.state * shards.get("fsdp", 1) * shards.get("model", 1)
-        chips_needed = -(-least // (memory.usable * target.chip.devices_per_chip))
-        return False, (
-            f"does not fit: {_gib(memory.state)} of weights and moments on each device and, by "
-            f"formulas, {_gib(memory.needed)} in all, where {_gib(memory.usable)} can be used: "
-            f"{_gib(memory.excess)} too much ({smallest.label}); weights and moments alone fill "
-            f"{chips_needed:g} chips of {target.name}"
-        )
+        return _hopeless(found)
     why = found.enumeration.impossible[0] if found.enumeration.impossible else "no mesh"
     return False, f"cannot be divided over {target.num_devices} devices: {why}"
+
+
+def _hopeless(found: Found) -> tuple[bool | None, str]:
+    """Nothing was worth compiling: certain where weights and moments alone are too large."""
+    target, candidates = found.target, found.enumeration.hopeless
+    smallest = min(candidates, key=lambda candidate: candidate.memory.needed)
+    memory, shards = smallest.memory, smallest.mesh
+    whole = memory.state * shards.get("fsdp", 1) * shards.get("model", 1)
+    chips_filled = math.ceil(whole / (memory.usable * target.chip.devices_per_chip))
+    certain = all(candidate.memory.state > candidate.memory.usable for candidate in candidates)
+    return False if certain else None, (
+        f"{'does not fit' if certain else 'not known, and not compiled for it is far too large'}: "
+        f"{_gib(memory.state)} of weights and moments on each device and, by formulas, "
+        f"{_gib(memory.needed)} in all, where {_gib(memory.usable)} can be used: "
+        f"{_gib(memory.excess)} too much ({smallest.label}); weights and moments alone fill "
+        f"{chips_filled} chips of {target.name}"
+    )
 
 
 def _not_at_all(found: Found, nearest: Tried) -> tuple[bool | None, str]:
