@@ -302,6 +302,7 @@ def test_tables_markdown_and_json_hold_the_same_candidates():
     plain = json.loads(show.plan_json(asked, [said]))
     (target,) = plain["targets"]
     assert [c["best"] for c in target["candidates"] if c["status"] == "ok"].count(True) == 1
+    assert len(target["candidates"]) == len(show.candidate_rows(said.found))
     out = io.StringIO()
     show.print_plan(asked, [said], Console(file=out, width=250))
     for text in (out.getvalue(), show.plan_markdown(asked, [said])):

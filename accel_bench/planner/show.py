@@ -90,13 +90,17 @@ def _share(low: float | None, high: float | None) -> str:
 def candidate_rows(found: Found) -> Rows:
     """What was compiled, then what was not and why."""
     rows = [_tried_row(tried, tried is found.best) for tried in found.tried]
-    compiled = {id(tried.candidate) for tried in found.tried}
-    for ladder in found.enumeration.ladders:
-        if not {id(rung) for rung in ladder.rungs} & compiled:
-            rows.append(_formula_row(ladder.rungs[0], "not compiled"))
+    rows += [_formula_row(candidate, "not compiled") for candidate in _left(found)]
     for candidate in found.enumeration.hopeless:
         rows.append(_formula_row(candidate, "not compiled: far too large by formulas"))
     return rows
+
+
+def _left(found: Found) -> list[Candidate]:
+    """Of each mesh and remat that the search did not come to, what it would have begun with."""
+    come_to = {(tried.candidate.axes, tried.candidate.remat) for tried in found.tried}
+    ladders = found.enumeration.ladders
+    return [each.rungs[0] for each in ladders if (each.axes, each.remat) not in come_to]
 
 
 def _place(candidate: Candidate) -> list[str]:
@@ -346,7 +350,7 @@ def _json(plain: Any) -> str:
 def _target_json(forecast: Forecast) -> dict[str, Any]:
     found = forecast.found
     tried = [_tried_json(each, each is found.best) for each in found.tried]
-    left = list(found.enumeration.hopeless)
+    left = [*_left(found), *found.enumeration.hopeless]
     return {
         "target": str(found.target),
         "precision": forecast.precision,
