@@ -1,5 +1,6 @@
 """What may be asked of a plan, and what is taken where nobody asked."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -121,6 +122,24 @@ def test_memory_by_formulas_is_the_state_divided_and_the_gradients_once_or_twice
     two = next(c for c in rungs if c.mesh == {"fsdp": 8} and c.passes > 1)
     assert two.memory.gradients == pytest.approx(2 * weights / 8)
     assert two.accumulator == pytest.approx(weights / 8)
+
+
+def test_activations_by_formula_are_divided_once_where_layers_are_and_inputs_stay_whole():
+    request = make("llama2_7b", 1e12, "gpu:a100_80:1x8", batch_tokens=64 * 4096)
+    rungs = enumerate_for(request, request.targets[0]).ladders
+    found = {
+        (c.mesh.get("model", 1), c.remat, c.micro): c.memory.activations
+        for ladder in rungs
+        for c in ladder.rungs
+    }
+    bf16 = dataclasses.replace(request.size, dtype="bfloat16")
+    kept = costs.activation_bytes(bf16, 1, 4096)
+    inputs = costs.activation_bytes(dataclasses.replace(bf16, remat="full"), 1, 4096)
+    logits = 2 * 4 * 4096 * 32_000
+    assert found[4, "none", 1] == pytest.approx((kept + logits) / 4)
+    layer = kept / bf16.num_layers
+    assert found[4, "full", 1] == pytest.approx(inputs + (layer + logits) / 4)
+    assert found[1, "full", 1] == pytest.approx(inputs + layer + logits)
 
 
 def test_what_cannot_fit_is_not_even_compiled():

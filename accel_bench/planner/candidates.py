@@ -236,8 +236,7 @@ def _candidate(
     memory = Memory(
         state=costs.train_state_bytes(config) / shards,
         gradients=gradient + accumulator,
-        activations=(kept / (model if remat == "none" else 1) + working / model)
-        / axes.get("seq", 1),
+        activations=(kept + working / model) / axes.get("seq", 1),
         usable=usable_bytes(target),
     )
     return Candidate(tuple(axes.items()), remat, micro, passes, vocab_size, memory, accumulator)
