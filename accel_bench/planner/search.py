@@ -114,8 +114,8 @@ class Found:
 def search(request: Request, target: Target, do: Do, clock: Callable[[], float]) -> Found:
     """Goes down the ladders in turn; a ladder ends with its first candidate that fits.
 
-    More sequences in a pass never make a batch slower (fewer gathers of the same weights), so that
-    what is below that is not better.
+    More sequences in a pass are taken to make no batch slower (the same weights are gathered less
+    often), so that what is below is not compiled.
 
     Args:
       request: what is planned.

@@ -180,7 +180,9 @@ def target_lines(forecast: Forecast) -> list[str]:
     elif found.stopped:
         lines.append(f"not everything was compiled: {found.stopped} were spent")
     elif found.tried:
-        lines.append("every candidate that could be better was compiled")
+        lines.append(
+            "all meshes of the table were compiled but those far too large; there are others"
+        )
     if forecast.watts_reason and forecast.totals:
         lines.append(f"no energy: {forecast.watts_reason}")
     lines += [f"left out: {reason}" for reason in found.enumeration.impossible]
