@@ -7,6 +7,8 @@
   python main.py compare DIR DIR              side by side; --html=FILE, --csv, --markdown, --json
   python main.py compare --baseline=DIR DIR   is it slower? exit status 1 if so
   python main.py summary DIR                  one run in ten lines
+  python main.py plan --model=llama2_70b --tokens=2e12 --targets=tpu:v5p:8x8x8    how long, how much
+  python main.py plan --published             what published trainings say of such plans
   python main.py list [devices|chips [NAME]|workloads|configs|precisions|models|flags]
 
 Exit status: 0 all is well; 1 a case failed; 2 the request was wrong.
@@ -60,10 +62,19 @@ flags.DEFINE_string("baselines", None, "Libraries beside: numpy,numpy_1thread,to
 flags.DEFINE_string("reference", None, "compare: letter, target or path that ratios are to.")
 flags.DEFINE_string("html", None, "compare: write a report that opens in any browser, offline.")
 flags.DEFINE_string("csv", None, "compare: write every row as comma-separated values.")
-flags.DEFINE_string("markdown", None, "compare, list chips: write the tables as Markdown.")
-flags.DEFINE_string("json", None, "compare: write sources, rows and findings as JSON.")
+flags.DEFINE_string("markdown", None, "compare, plan, list chips: write tables as Markdown.")
+flags.DEFINE_string("json", None, "compare, plan: write all figures as JSON.")
 flags.DEFINE_string("baseline", None, "compare: the run to hold the other one against.")
 flags.DEFINE_float("threshold", 5.0, "compare --baseline: per cent by which a case may be slower.")
+flags.DEFINE_string("model", None, "plan: what to train; see list models.")
+flags.DEFINE_float("tokens", None, "plan: tokens to train on, such as 2e12.")
+flags.DEFINE_float("batch_tokens", None, "plan: tokens of a batch of the optimizer.")
+flags.DEFINE_integer("length", None, "plan: tokens of a sequence.")
+flags.DEFINE_string("records", None, "plan: workdirs whose train steps say what is reached.")
+flags.DEFINE_string("prices", None, "plan: money for an hour of a chip: v5p=4.2,h100_sxm=2.5.")
+flags.DEFINE_integer("plan_compiles", 8, "plan: compilations for each target, at most.")
+flags.DEFINE_float("plan_budget_s", 600.0, "plan: seconds after which no other one starts.")
+flags.DEFINE_bool("published", False, "plan: published trainings beside what is predicted.")
 flags.DEFINE_enum(
     "isolation", None, ["auto", "process", "none"],
     "process: cases run in a worker process; none: in this one; auto: whichever works.",

@@ -13,7 +13,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from accel_bench import chips
+from accel_bench import chips, markdown
 from accel_bench.chips import Chip
 from accel_bench.target import GPUS_PER_HOST, MAX_HOSTS, can_compile_for
 
@@ -168,12 +168,9 @@ def print_chips(shown: Mapping[str, Chip], console: Console) -> None:
 
 def markdown_text(shown: Mapping[str, Chip]) -> str:
     """These chips of the table as Markdown."""
-    from accel_bench.export import markdown_line
-
     lines = ["# Chips", ""]
     for part in PARTS:
-        titles = header(part)
-        lines += [f"## {part.title}", "", markdown_line(titles)]
+        lines += [f"## {part.title}", "", markdown.line(header(part))]
         lines.append(f"|{'|'.join(['---', *('--:' if c.right else '---' for c in part.columns)])}|")
-        lines += [*map(markdown_line, rows(part, shown)), ""]
+        lines += [*map(markdown.line, rows(part, shown)), ""]
     return "\n".join([*lines, *(f"- {letter}: {source}" for letter, source in legend())]) + "\n"

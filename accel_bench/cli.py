@@ -18,7 +18,7 @@ from accel_bench.detect import PLATFORMS
 from accel_bench.errors import RequestError, RunError, unknown
 from accel_bench.record import FAILURES, JournalError, Record
 
-COMMANDS = ("run", "compare", "summary", "list")
+COMMANDS = ("run", "compare", "summary", "plan", "list")
 LISTS = ("devices", "chips", "workloads", "configs", "precisions", "models", "flags")
 # Flags that set a field of the config of the same name.
 FIELD_FLAGS = (
@@ -39,6 +39,14 @@ FIELD_FLAGS = (
     "num_processes",
     "process_id",
 )
+
+
+# Flags of other commands, which would say nothing in a plan.
+NOT_OF_PLANS = (
+    "device", "fake_devices", "baselines", "deterministic", "profile", "isolation", "dump_hlo",
+    "find_smallest_fit", "coordinator", "num_processes", "process_id", "resume", "retry",
+    "html", "csv", "reference", "baseline",
+)  # fmt: skip
 
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
@@ -137,6 +145,7 @@ def main(arguments: Sequence[str], values: flags.FlagValues) -> int:
         "run": _run,
         "compare": _compare,
         "summary": _summary,
+        "plan": _plan,
         "list": _list,
     }
     _mend_streams()
@@ -238,6 +247,40 @@ def _summary(rest: Sequence[str], values: flags.FlagValues) -> int:
         raise RequestError("summary takes one workdir: python main.py summary DIR")
     show(Path(rest[0]))
     return 0
+
+
+def _plan(rest: Sequence[str], values: flags.FlagValues) -> int:
+    from accel_bench.planner import command
+    from accel_bench.planner import request as requests
+    from accel_bench.planner.search import config_of
+
+    if rest:
+        raise RequestError(f"plan takes flags only, not {rest[0]!r}: see python main.py --help")
+    for name in NOT_OF_PLANS:
+        if values[name].value:
+            raise RequestError(f"--{name} is not for plan: leave it out")
+    json, markdown = (Path(f) if f else None for f in (values.json, values.markdown))
+    command.check_outputs([f for f in (json, markdown) if f])
+    if values.published:
+        if values.model or values.tokens or values.targets:
+            raise RequestError("plan --published takes no --model, --tokens or --targets")
+        command.write_published(json, markdown)
+        return 0
+    request = requests.make(
+        model=values.model, tokens=values.tokens, named=values.targets,
+        batch_tokens=values.batch_tokens, length=values.length, precisions=values.precision,
+        axes=values.mesh, prices=values.prices, compiles=values.plan_compiles,
+        budget_s=values.plan_budget_s,
+    )  # fmt: skip
+    forecasts = command.plan(
+        request,
+        config_of(request, {name: values[name].value for name in ("timeout_s", "compile_cache")}),
+        requests.directories(values.records),
+        Path(values.workdir) if values.workdir else None,
+        show_progress=True,
+    )
+    command.write_plan(request, forecasts, json, markdown)
+    return command.exit_status(forecasts)
 
 
 def _list(rest: Sequence[str], values: flags.FlagValues) -> int:

@@ -7,11 +7,11 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from accel_bench import compare_findings, mesh
+from accel_bench import compare_findings, markdown, mesh
 from accel_bench.compare import LEGEND, notes, ratio_text, value_text
 from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.derive import flags
@@ -116,8 +116,8 @@ def json_text(found: Comparison) -> str:
 def markdown_text(found: Comparison) -> str:
     """A table for each workload, the sources as columns, and the findings under them."""
     reference = found.sources[found.reference].letter
-    lines = [f"- {_cell(source.name)}" for source in found.sources]
-    lines += ["", _cell(LEGEND.format(reference=reference))]
+    lines = [f"- {markdown.cell(source.name)}" for source in found.sources]
+    lines += ["", markdown.cell(LEGEND.format(reference=reference))]
     for workload in dict.fromkeys(row.workload for row in found.rows):
         header = ["case", "precision"]
         rows = [row for row in found.rows if row.workload == workload]
@@ -129,10 +129,9 @@ def markdown_text(found: Comparison) -> str:
         header.append("note")
         lines += [
             "",
-            f"### {_cell(workload)}",
+            f"### {markdown.cell(workload)}",
             "",
-            markdown_line(header),
-            markdown_line(["---"] * len(header)),
+            *markdown.header(header),
         ]
         for row in rows:
             library = "" if row.implementation == "xla" else f" {row.implementation}"
@@ -140,23 +139,10 @@ def markdown_text(found: Comparison) -> str:
             for cell, has_ratio in zip(row.cells, compared, strict=True):
                 cells += [value_text(cell), *([ratio_text(cell)] if has_ratio else [])]
             cells.append(notes([source.letter for source in found.sources], row))
-            lines.append(markdown_line(cells))
+            lines.append(markdown.line(cells))
     said = [*(f.text for f in compare_findings.of_comparison(found)), *found.unpaired]
-    lines += ["", *(f"- {_cell(text)}" for text in said)]
+    lines += ["", *(f"- {markdown.cell(text)}" for text in said)]
     return "\n".join(lines) + "\n"
-
-
-def markdown_line(cells: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
-
-
-def _cell(text: str) -> str:
-    """Text that is shown as it is in a Markdown table."""
-    plain = "".join(c if c.isprintable() else " " for c in text)
-    for mark in "\\`*_[]|#~":
-        plain = plain.replace(mark, f"\\{mark}")
-    return plain.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
 def write(path: Path, text: str) -> None:

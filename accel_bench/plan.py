@@ -126,7 +126,7 @@ def make_plan(config: Config, found: Attached | None = None) -> Plan:
     """
     found = found or detect.attached()
     configs.check(config)
-    _check_run_fields(config)
+    check_run_fields(config)
     jobs: list[Job] = []
     platform, choice, axes, isolated, cluster = None, "measuring nothing", {}, True, None
     if config.device != "none":
@@ -369,7 +369,8 @@ def cpu_devices(config: Config) -> int:
     return int(match[1]) if match else 1
 
 
-def _check_run_fields(config: Config) -> None:
+def check_run_fields(config: Config) -> None:
+    """Raises `RequestError` for values that no run can be made with."""
     if config.device not in ("auto", "none", *PLATFORMS):
         raise RequestError(f"unknown device {config.device!r}: choose auto, cpu, gpu, tpu or none")
     if config.isolation not in ("auto", "process", "none"):

@@ -74,7 +74,7 @@ def _run(
     records = {record_key(record): record for record in place.earlier}
     have = {key for key, r in records.items() if not (retry and r.status in FAILURES)}
     todo = [job for job in plan.jobs if job_key(job) not in have]
-    work = _Work(plan, place, lead, progress)
+    work = Work(plan, place, lead, progress)
 
     def do(job: Job) -> Record:
         key = job_key(job)
@@ -105,7 +105,7 @@ def _run(
     return list(records.values())
 
 
-class _Work:
+class Work:
     """Does jobs and journals their records."""
 
     def __init__(self, plan: Plan, place: Workdir, lead: Lead | None, progress: Progress) -> None:

@@ -220,6 +220,52 @@ SIZES: dict[str, ModelConfig] = {
         vocab_size=128_256, context=8192, rope_base=500_000.0, published_params=8_030_261_248,
         source="arXiv 2407.21783, table 3; config.json and count of meta-llama/Meta-Llama-3-8B",
     ),
+    "llama_65b": ModelConfig(
+        num_layers=80, width=8192, num_heads=64, num_kv_heads=64, head_size=128, mlp_width=22_016,
+        vocab_size=32_000, context=2048, published_params=65_285_660_672,
+        source="arXiv 2302.13971, table 2; config.json and count of huggyllama/llama-65b",
+    ),
+    "llama2_13b": ModelConfig(
+        num_layers=40, width=5120, num_heads=40, num_kv_heads=40, head_size=128, mlp_width=13_824,
+        vocab_size=32_000, context=4096, published_params=13_015_864_320,
+        source="arXiv 2307.09288; config.json and count of meta-llama/Llama-2-13b-hf",
+    ),
+    "llama3_405b": ModelConfig(
+        num_layers=126, width=16_384, num_heads=128, num_kv_heads=8, head_size=128,
+        mlp_width=53_248, vocab_size=128_256, context=8192, rope_base=500_000.0,
+        published_params=405_853_388_800,
+        source="arXiv 2407.21783, table 3; config.json and count of meta-llama/Llama-3.1-405B",
+    ),
+    "opt_175b": ModelConfig(
+        num_layers=96, width=12_288, num_heads=96, num_kv_heads=96, head_size=128,
+        mlp_width=49_152, vocab_size=50_272, context=2048, activation="gelu",
+        tied_embedding=True, published_params=175_000_000_000,
+        source="arXiv 2205.01068, table 1 (its ReLU taken as GELU, which costs the same products)",
+    ),
+    "bloom_176b": ModelConfig(
+        num_layers=70, width=14_336, num_heads=112, num_kv_heads=112, head_size=128,
+        mlp_width=57_344, vocab_size=250_880, context=2048, activation="gelu",
+        tied_embedding=True, published_params=176_247_271_424,
+        source="arXiv 2211.05100, table 3; config.json and count of bigscience/bloom",
+    ),
+    "mt_nlg_530b": ModelConfig(
+        num_layers=105, width=20_480, num_heads=128, num_kv_heads=128, head_size=160,
+        mlp_width=81_920, vocab_size=50_257, context=2048, activation="gelu",
+        tied_embedding=True, published_params=530_000_000_000,
+        source="arXiv 2201.11990, section 3.2",
+    ),
+    "palm_540b": ModelConfig(
+        num_layers=118, width=18_432, num_heads=48, num_kv_heads=1, head_size=256,
+        mlp_width=73_728, vocab_size=256_000, context=2048, tied_embedding=True,
+        published_params=540_350_000_000,
+        source="arXiv 2204.02311, table 1 and section 2 (its parallel layers taken one after the "
+        "other, which costs the same products)",
+    ),
+    "smollm3_3b": ModelConfig(
+        num_layers=36, width=2048, num_heads=16, num_kv_heads=4, head_size=128, mlp_width=11_008,
+        vocab_size=128_256, context=4096, tied_embedding=True, published_params=3_075_098_624,
+        source="huggingface.co/blog/smollm3; config.json and count of its SmolLM3-3B-Base",
+    ),
     "llama3_2_1b": ModelConfig(
         num_layers=16, width=2048, num_heads=32, num_kv_heads=8, head_size=64, mlp_width=8192,
         vocab_size=128_256, context=131_072, tied_embedding=True, rope_base=500_000.0,
