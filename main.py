@@ -6,6 +6,7 @@
   python main.py run --resume --workdir=DIR   carry on where a stopped run ended
   python main.py compare DIR DIR              side by side; --html=FILE, --csv, --markdown, --json
   python main.py compare --baseline=DIR DIR   is it slower? exit status 1 if so
+  python main.py compare --claims DIR         what is said of GPUs and TPUs, and whether it holds
   python main.py summary DIR                  one run in ten lines
   python main.py list [devices|chips [NAME]|workloads|configs|precisions|models|flags]
 
@@ -63,6 +64,7 @@ flags.DEFINE_string("csv", None, "compare: write every row as comma-separated va
 flags.DEFINE_string("markdown", None, "compare: write the tables as Markdown.")
 flags.DEFINE_string("json", None, "compare: write sources, rows and findings as JSON.")
 flags.DEFINE_string("baseline", None, "compare: the run to hold the other one against.")
+flags.DEFINE_bool("claims", False, "compare: judge claims about GPUs and TPUs by these records.")
 flags.DEFINE_float("threshold", 5.0, "compare --baseline: per cent by which a case may be slower.")
 flags.DEFINE_enum(
     "isolation", None, ["auto", "process", "none"],

@@ -7,7 +7,7 @@ import io
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +112,8 @@ def json_text(found: Comparison) -> str:
 def markdown_text(found: Comparison) -> str:
     """A table for each workload, the sources as columns, and the findings under them."""
     reference = found.sources[found.reference].letter
-    lines = [f"- {_cell(source.name)}" for source in found.sources]
-    lines += ["", _cell(LEGEND.format(reference=reference))]
+    lines = [f"- {markdown_cell(source.name)}" for source in found.sources]
+    lines += ["", markdown_cell(LEGEND.format(reference=reference))]
     for workload in dict.fromkeys(row.workload for row in found.rows):
         header = ["case", "precision"]
         rows = [row for row in found.rows if row.workload == workload]
@@ -123,24 +123,31 @@ def markdown_text(found: Comparison) -> str:
         for source, has_ratio in zip(found.sources, compared, strict=True):
             header += [source.letter, *([f"{source.letter} / {reference}"] if has_ratio else [])]
         header.append("note")
-        lines += ["", f"### {_cell(workload)}", "", _line(header), _line(["---"] * len(header))]
+        lines += [
+            "",
+            f"### {markdown_cell(workload)}",
+            "",
+            markdown_line(header),
+            markdown_line(["---"] * len(header)),
+        ]
         for row in rows:
             library = "" if row.implementation == "xla" else f" {row.implementation}"
             cells = [row.label + library, row.precision]
             for cell, has_ratio in zip(row.cells, compared, strict=True):
                 cells += [value_text(cell), *([ratio_text(cell)] if has_ratio else [])]
             cells.append(notes([source.letter for source in found.sources], row))
-            lines.append(_line(cells))
+            lines.append(markdown_line(cells))
     said = [*(f.text for f in compare_findings.of_comparison(found)), *found.unpaired]
-    lines += ["", *(f"- {_cell(text)}" for text in said)]
+    lines += ["", *(f"- {markdown_cell(text)}" for text in said)]
     return "\n".join(lines) + "\n"
 
 
-def _line(cells: list[str]) -> str:
-    return f"| {' | '.join(_cell(cell) for cell in cells)} |"
+def markdown_line(cells: Sequence[str]) -> str:
+    """A row of a Markdown table."""
+    return f"| {' | '.join(markdown_cell(cell) for cell in cells)} |"
 
 
-def _cell(text: str) -> str:
+def markdown_cell(text: str) -> str:
     """Text that is shown as it is in a Markdown table."""
     plain = "".join(c if c.isprintable() else " " for c in text)
     for mark in "\\`*_[]|#~":
