@@ -236,6 +236,16 @@ def test_one_code_needs_the_same_case_on_both():
     assert judged(19, [gpu]).verdict == NOT_TESTABLE
 
 
+def test_a_part_shows_some_of_its_evidence_and_says_how_much_more():
+    pairs = [
+        step(1.0, precision, params={"batch": batch}) for batch in range(20)
+        for precision in ("fp32", "mixed_bf16")
+    ]  # fmt: skip
+    found = part(judged(10, pairs), "saves time")
+    assert len(found.evidence) == 20
+    assert [len(found.shown[0]), found.shown[1]] == [12, 8]
+
+
 def test_what_was_only_compiled_is_never_called_measured():
     records = [program(collectives=[exchange(True)]), program("tpu:v5e:2x2"), compiled()]
     from test_claims_table import sources

@@ -34,7 +34,11 @@ def _link(record: Record) -> float:
 
 def _steps(rows: Rows) -> list[Row]:
     """Train steps over links of a set speed, of four nodes where there are any."""
-    found = [r for r in rows.find("model", phase="train_step") if r.record.params.get("link")]
+    found = [
+        row
+        for row in rows.find("model", phase="train_step")
+        if row.record.params.get("link") and row.seconds
+    ]
     four = [row for row in found if row.record.params.get("processes") == NODES]
     return four or found
 
@@ -46,7 +50,15 @@ def waiting(rows: Rows) -> list[Part]:
         row for row in _steps(rows) if parallel.is_plain(row.record) and parallel.parts(row.record)
     ]
     if not plain:
-        return [Part(said, NOT_TESTABLE, "no rows over links of a set speed", (), SHORT)]
+        return [
+            Part(
+                said,
+                NOT_TESTABLE,
+                "no rows over links of a set speed that are certain enough",
+                (),
+                SHORT,
+            )
+        ]
     shares: dict[str, float] = {}
     evidence = []
     for row in sorted(plain, key=lambda row: _link(row.record)):

@@ -262,7 +262,9 @@ def _cudnn(rows: Rows, programs: list[Row]) -> Part:
     if found:
         why = "attention calls it where asked to (implementation=cudnn), not by itself"
         return Part(said, CONFIRMED, why, tuple(found))
-    why = f"none of {len(programs)} GPU programs calls it unless asked to"
+    why = "no GPU program"
+    if programs:
+        why = f"none of {len(programs)} GPU programs calls it, and none was asked to"
     needs = (
         "on a GPU: python main.py run --config=configs/attention.py --device=gpu --precision=bf16"
     )
@@ -306,7 +308,8 @@ def one_code(rows: Rows) -> list[Part]:
     for held in shared[:3]:
         for platform in ("cpu", "gpu", "tpu"):
             if row := held.get(platform):
-                how = "compiled, not run" if row.compiled else "ran, and its result was checked"
+                checked = "" if row.fact("unchecked") else ", and its result was checked"
+                how = "compiled, not run" if row.compiled else f"ran{checked}"
                 evidence.append(row.evidence(f"{row.case} on {row.where}: {how}."))
     if len(shared) > 3:
         first = shared[3]["gpu"]

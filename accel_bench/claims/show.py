@@ -74,8 +74,11 @@ def _details(judgement: Judgement) -> Iterator[tuple[str, str]]:
     yield f"{claim.number}. {claim.statement}: {judgement.verdict}", "bold"
     for part in judgement.parts:
         yield f"   {part.said}: {part.verdict}: {part.why}", STYLES[part.verdict]
-        for evidence in part.evidence:
+        first, more = part.shown
+        for evidence in first:
             yield f"     {evidence.kind:10}  {evidence_text(evidence)}", ""
+        if more:
+            yield f"     and {more} more: --json=FILE has them all", ""
         if part.needs:
             yield f"     to test it  {part.needs}", "dim"
     for experiment in claim.experiments:
@@ -142,8 +145,11 @@ def markdown_text(judged: Sequence[Judgement], sources: Sequence[Source]) -> str
         lines += ["", f"**{claim.number}. {cell(claim.statement)}: {judgement.verdict}**", ""]
         for part in judgement.parts:
             lines.append(f"- {cell(part.said)}: **{part.verdict}**: {cell(part.why)}")
-            for evidence in part.evidence:
+            first, more = part.shown
+            for evidence in first:
                 lines.append(f"  - *{evidence.kind}*: {cell(evidence_text(evidence))}")
+            if more:
+                lines.append(f"  - and {more} more")
             if part.needs:
                 lines.append(f"  - to test it: {cell(part.needs)}")
     lines += ["", "**How verdicts are found**", "", *(f"- {cell(rule)}" for rule in RULES)]

@@ -239,8 +239,8 @@ def quantised(rows: Rows) -> list[Part]:
             "smaller models by pruning or distilling",
             NOT_TESTABLE,
             "the suite compresses by precision alone",
-            needs="a training of the smaller model: python main.py run --config=configs/digits.py "
-            "and configs/digits_fast.py, a layer less",
+            needs="a training of the smaller model beside that of the larger: python main.py run "
+            "--config=configs/digits.py, and configs/digits_fast.py with a layer less",
         ),
     ]
 

@@ -39,6 +39,10 @@ class Evidence:
             raise ValueError(f"what is {self.kind} needs its source: {self.text}")
 
 
+# Sentences of a part that a person is shown; a file for programs has all.
+MAX_SHOWN = 12
+
+
 @dataclass(frozen=True)
 class Part:
     """One thing that a claim says, and whether it holds.
@@ -62,6 +66,11 @@ class Part:
             raise ValueError(f"verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
         if self.verdict == NOT_TESTABLE and not self.needs:
             raise ValueError(f"{self.said}: not testable here, but where?")
+
+    @property
+    def shown(self) -> tuple[Sequence[Evidence], int]:
+        """The evidence to show, and how much more there is."""
+        return self.evidence[:MAX_SHOWN], max(0, len(self.evidence) - MAX_SHOWN)
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,9 @@ def _part(part: Part) -> str:
     text = tag(
         "p", f"<strong>{escape(part.said)}</strong>: {_verdict(part.verdict)}: {escape(part.why)}"
     )
-    text += tag("ul", "".join(map(_evidence, part.evidence))) if part.evidence else ""
+    first, more = part.shown
+    items = "".join(map(_evidence, first)) + (tag("li", f"and {more} more") if more else "")
+    text += tag("ul", items) if items else ""
     return text + (
         tag("p", escape(f"To test it: {part.needs}"), class_="note") if part.needs else ""
     )
