@@ -49,6 +49,8 @@ def test_every_claim_part_and_rule_is_shown_everywhere(written):
         assert rule in text
         assert rule in page
     assert plain["rules"] == list(RULES)
+    figure = plain["claims"][0]["parts"][0]["figure"]
+    assert figure == {"found": pytest.approx(100.0), "unit": "s", "stated": 120.0}
     assert files["markdown"].count("\n| ") == 22  # a header, a line and twenty claims
 
 

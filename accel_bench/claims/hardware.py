@@ -23,6 +23,7 @@ from accel_bench.claims.verdict import (
     NOT_TESTABLE,
     PUBLISHED,
     Evidence,
+    Figure,
     Part,
 )
 from accel_bench.derive import Rate
@@ -48,7 +49,9 @@ def memory(rows: Rows) -> list[Part]:
             f"{near[0].where}: triad in main memory, of whatever kind, at {_gbs(bandwidth)}."
         )
         verdict = criteria.measured(bandwidth, 50.0)
-        parts.append(Part("DDR4: 50 GB/s", verdict, f"{_gbs(bandwidth)} here", (found, ddr4)))
+        figure = Figure(bandwidth, "GB/s", 50.0)
+        why = f"{_gbs(bandwidth)} here"
+        parts.append(Part("DDR4: 50 GB/s", verdict, why, (found, ddr4), figure=figure))
     else:
         why = "no main memory of a CPU was measured well enough"
         parts.append(Part("DDR4: 50 GB/s", NOT_TESTABLE, why, (ddr4,), ON_CPU))
@@ -79,7 +82,8 @@ def _cpu_latency(rows: Rows) -> Part:
         "memory, of whatever kind it is."
     )
     verdict = criteria.measured(nanoseconds, 100.0)
-    return Part(said, verdict, f"{units.digits(nanoseconds)} ns here", (evidence,))
+    why = f"{units.digits(nanoseconds)} ns here"
+    return Part(said, verdict, why, (evidence,), figure=Figure(nanoseconds, "ns", 100.0))
 
 
 def _hbm(row: Row | None, measured: float | None) -> Part:
@@ -96,7 +100,8 @@ def _hbm(row: Row | None, measured: float | None) -> Part:
         evidence.append(row.evidence(f"{row.where}: triad at {_gbs(measured)} a device."))
     verdict = criteria.published(chip.bandwidth_gbs, 1500.0)
     why = f"an A100's, {chip.bandwidth_gbs:g} GB/s"
-    return Part("HBM2: 1.5 TB/s", verdict, why, tuple(evidence))
+    figure = Figure(chip.bandwidth_gbs, "GB/s", 1500.0)
+    return Part("HBM2: 1.5 TB/s", verdict, why, tuple(evidence), figure=figure)
 
 
 def _hbm_latency() -> Part:
@@ -118,7 +123,7 @@ def _hbm_latency() -> Part:
         f"about {units.digits(nanoseconds, 2)} ns or more, no less than a CPU's; a GPU hides it "
         "behind other threads, and 10 ns is less than its first cache takes"
     )
-    return Part("HBM2: 10 ns", verdict, why, (evidence,))
+    return Part("HBM2: 10 ns", verdict, why, (evidence,), figure=Figure(nanoseconds, "ns", 10.0))
 
 
 def _times(near: tuple[Row, Rate] | None, far: tuple[Row, Rate] | None) -> Part:
@@ -130,7 +135,8 @@ def _times(near: tuple[Row, Rate] | None, far: tuple[Row, Rate] | None) -> Part:
         ratio = device / cpu
         evidence = both(near[0], far[0], f"{_gbs(device)} over {_gbs(cpu)}.")
         why = f"{units.digits(ratio, 2)} times here"
-        return Part(said, criteria.measured(ratio, 30.0), why, (evidence, stated))
+        verdict = criteria.measured(ratio, 30.0)
+        return Part(said, verdict, why, (evidence, stated), figure=Figure(ratio, "times", 30.0))
     if cpu is None:
         return Part(said, NOT_TESTABLE, "no CPU was measured", (stated,), ON_CPU)
     most = A100.bandwidth_gbs / cpu
@@ -177,7 +183,7 @@ def cores(rows: Rows) -> list[Part]:
     return [
         Part(
             "6912 CUDA cores in an A100", criteria.published(found, 6912.0),
-            f"{found} fp32 units", (known, alike),
+            f"{found} fp32 units", (known, alike), figure=Figure(found, "units", 6912),
         ),
         Part(
             "a CPU has 4 to 16 cores", DEPENDS,
@@ -203,6 +209,7 @@ def links(rows: Rows) -> list[Part]:
         criteria.published(2 * one_way, 600.0),
         f"the sum of both directions; {one_way:g} GB/s each",
         (known, both, *_bus(rows), *_compiled_exchange(rows)),
+        figure=Figure(2 * one_way, "GB/s", 600.0),
     )
     network = Evidence(
         PUBLISHED,
@@ -286,7 +293,8 @@ def roles(rows: Rows) -> list[Part]:
         evidence = Evidence(PUBLISHED, text, f"chip table, {chip.source}")
         why = f"{watts} W, beside {CHIPS['v100_sxm2'].watts} W of a V100"
         verdict = CONFIRMED if low else CONTRADICTED
-        parts.append(Part(f"{name.upper()} serves at low power", verdict, why, (evidence,)))
+        said, figure = f"{name.upper()} serves at low power", Figure(watts, "W")
+        parts.append(Part(said, verdict, why, (evidence,), figure=figure))
     for name in ("rtx3080", "rtx3090"):
         chip = CHIPS[name]
         most = chip.memory_gb * 2**30 / TRAINING_BYTES / 1e9

@@ -11,6 +11,7 @@ from accel_bench.claims.verdict import (
     DEPENDS,
     NOT_TESTABLE,
     Evidence,
+    Figure,
     Part,
 )
 from accel_bench.errors import RequestError
@@ -80,7 +81,8 @@ def waiting(rows: Rows) -> list[Part]:
     why = f"{units.percent(shares[slow])} of a step is exchange at {slow}"
     if fast != slow:
         why += f", {units.percent(shares[fast])} at {fast}"
-    return [Part(said, verdict, why, tuple(evidence))]
+    figure = Figure(shares[slow], "of a step")
+    return [Part(said, verdict, why, tuple(evidence), figure=figure)]
 
 
 def relief(rows: Rows) -> list[Part]:
@@ -112,7 +114,8 @@ def relief(rows: Rows) -> list[Part]:
         gain = compressed[best]
         verdict = CONFIRMED if gain >= criteria.GAIN else CONTRADICTED
         why = f"{best} is {units.digits(gain, 2)} times as fast"
-        first = Part("compression", verdict, why, (*evidence(compressed), *learnt))
+        shown = (*evidence(compressed), *learnt)
+        first = Part("compression", verdict, why, shown, figure=Figure(gain, "times"))
     else:
         first = Part("compression", NOT_TESTABLE, "no such rows", learnt, SHORT)
     needs = (

@@ -17,6 +17,7 @@ from accel_bench.claims.verdict import (
     NOT_TESTABLE,
     PUBLISHED,
     Evidence,
+    Figure,
     Part,
 )
 
@@ -65,7 +66,8 @@ def _host_transfers(rows: Rows) -> Part:
     if share < criteria.HARDLY:
         verdict = CONTRADICTED
     why = f"{units.percent(share)} of the shorter one is hidden"
-    return Part(said, verdict, why, (*evidence, *said_of_cpus))
+    shown = (*evidence, *said_of_cpus)
+    return Part(said, verdict, why, shown, figure=Figure(share, "hidden"))
 
 
 def _collectives(rows: Rows) -> Part:
@@ -90,7 +92,7 @@ def _collectives(rows: Rows) -> Part:
     share = hidden / total
     verdict = CONFIRMED if share >= criteria.MOST else DEPENDS if share else CONTRADICTED
     why = f"beside {units.percent(share)} of the bytes, by the compiler's schedule; nothing was run"
-    return Part(said, verdict, why, tuple(evidence))
+    return Part(said, verdict, why, tuple(evidence), figure=Figure(share, "of the bytes"))
 
 
 def digits_at_once(rows: Rows) -> list[Part]:

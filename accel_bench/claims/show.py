@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -110,6 +111,7 @@ def plain(judged: Sequence[Judgement], sources: Sequence[Source]) -> dict[str, A
                         "verdict": part.verdict,
                         "why": part.why,
                         "needs": part.needs or None,
+                        "figure": part.figure and dataclasses.asdict(part.figure),
                         "evidence": [
                             {"kind": e.kind, "text": e.text, "source": e.source or None}
                             for e in part.evidence

@@ -22,6 +22,7 @@ from accel_bench.claims.verdict import (
     DEPENDS,
     PUBLISHED,
     Evidence,
+    Figure,
     Part,
 )
 from models import costs
@@ -60,7 +61,8 @@ def _fp32(params: float, stated: float) -> Part:
         f"{cards(found)} A100 of 80 GB.",
     )
     why = f"{units.digits(found)} GB by arithmetic, of the weights alone"
-    return Part(f"{stated:g} GB in fp32", criteria.computed(found, stated), why, (evidence,))
+    said, figure = f"{stated:g} GB in fp32", Figure(found, "GB", stated)
+    return Part(said, criteria.computed(found, stated), why, (evidence,), figure=figure)
 
 
 def _mixed(params: float, stated: float) -> Part:
@@ -84,7 +86,8 @@ def _mixed(params: float, stated: float) -> Part:
     why = f"less than the 16-bit weights alone, {units.digits(found)} GB"
     if stated > found:
         why = f"the 16-bit weights are {units.digits(found)} GB"
-    return Part(f"{stated:g} GB in mixed precision", verdict, why, evidence)
+    said, figure = f"{stated:g} GB in mixed precision", Figure(found, "GB", stated)
+    return Part(said, verdict, why, evidence, figure=figure)
 
 
 def _activations(name: str) -> Evidence:
@@ -141,13 +144,11 @@ def _fits(row: Row) -> str:
 def gpt3(rows: Rows) -> list[Part]:
     """Claim 4."""
     params = 175e9
-    parts = [_fp32(params, 700.0), _mixed(params, 280.0)]
+    mixed = _mixed(params, 280.0)
     more = (
         _training(params), _activations("gpt3_175b"), *_compiled(rows, "gpt3_175b"),
     )  # fmt: skip
-    last = parts[-1]
-    parts[-1] = Part(last.said, last.verdict, last.why, (*last.evidence, *more))
-    return parts
+    return [_fp32(params, 700.0), mixed.with_more(*more)]
 
 
 def llama2(rows: Rows) -> list[Part]:
@@ -160,7 +161,7 @@ def llama2(rows: Rows) -> list[Part]:
         f"The released checkpoint has {exact:,} parameters: {_shown(gigabytes(exact, 'fp32'))}.",
         SIZES["llama2_70b"].source,
     )
-    first = Part(first.said, first.verdict, first.why, (*first.evidence, counted))
+    first = first.with_more(counted)
     gb = training_gigabytes(params)
     needed = cards(gb)
     holds = Evidence(
@@ -176,7 +177,8 @@ def llama2(rows: Rows) -> list[Part]:
     )  # fmt: skip
     why = f"{stated} hold less than a third of the training state, which takes {needed}"
     verdict = CONFIRMED if needed <= stated else CONTRADICTED
-    last = Part("four A100 80 GB are enough to train it", verdict, why, evidence)
+    said, figure = "four A100 80 GB are enough to train it", Figure(needed, "cards", stated)
+    last = Part(said, verdict, why, evidence, figure=figure)
     return [first, _mixed(params, 112.0), last]
 
 

@@ -16,6 +16,7 @@ from accel_bench.claims.verdict import (
     NOT_TESTABLE,
     PUBLISHED,
     Evidence,
+    Figure,
     Part,
 )
 from accel_bench.derive import Rate
@@ -59,7 +60,9 @@ def _product_part(said: str, stated: float, found: tuple[Row, Rate] | None, need
         f"{row.where}: {size} x {size} in fp32 by {library} at {shown}{derived}."
     )
     why = f"{units.seconds(seconds)} here, {units.digits(seconds / stated, 2)} times what is stated"
-    return Part(said, criteria.measured(seconds, stated), why, (evidence, arithmetic))
+    figure = Figure(seconds, "s", stated)
+    verdict = criteria.measured(seconds, stated)
+    return Part(said, verdict, why, (evidence, arithmetic), figure=figure)
 
 
 def matrix_products(rows: Rows) -> list[Part]:
@@ -86,7 +89,7 @@ def _with_peaks(part: Part) -> Part:
     )
     text = f"At their fp32 peaks it takes at least: {shown}."
     known = Evidence(PUBLISHED, text, "chip table, L and S")
-    return Part(part.said, part.verdict, part.why, (*part.evidence, known), part.needs)
+    return part.with_more(known)
 
 
 def _times_as_fast(
@@ -129,7 +132,7 @@ def _times_as_fast(
     if ratio < criteria.FAR:
         verdict = CONTRADICTED
     why = f"{units.digits(ratio)} times here, beside {RATIO:g}"
-    return Part(said, verdict, why, (evidence, stated))
+    return Part(said, verdict, why, (evidence, stated), figure=Figure(ratio, "times", RATIO))
 
 
 def training(rows: Rows) -> list[Part]:
@@ -164,7 +167,8 @@ def training(rows: Rows) -> list[Part]:
     ratio = device[1].value / cpu[1].value
     evidence = device[0].evidence(f"{_step(*device)}: {units.digits(ratio)} times the CPU's rate.")
     verdict = CONFIRMED if ratio >= criteria.FAR else CONTRADICTED
-    return [Part(said, verdict, f"{units.digits(ratio)} times here", (evidence, base))]
+    why = f"{units.digits(ratio)} times here"
+    return [Part(said, verdict, why, (evidence, base), figure=Figure(ratio, "times", criteria.FAR))]
 
 
 def _placed(row: Row) -> bool:
@@ -200,7 +204,8 @@ def matrix_units(rows: Rows) -> list[Part]:
                 ),
             )  # fmt: skip
         said = f"{stated:g} TFLOP/s, {said}"
-        parts.append(Part(said, criteria.published(peak, stated), why, evidence))
+        verdict, figure = criteria.published(peak, stated), Figure(peak, "TFLOP/s", stated)
+        parts.append(Part(said, verdict, why, evidence, figure=figure))
     return parts
 
 

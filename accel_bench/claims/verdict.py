@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -39,6 +40,15 @@ class Evidence:
             raise ValueError(f"what is {self.kind} needs its source: {self.text}")
 
 
+@dataclass(frozen=True)
+class Figure:
+    """What was found in the place of a stated figure; `stated` is None where there is none."""
+
+    found: float
+    unit: str
+    stated: float | None = None
+
+
 # Sentences of a part that a person is shown; a file for programs has all.
 MAX_SHOWN = 12
 
@@ -53,6 +63,7 @@ class Part:
       why: a sentence that leads from the evidence to the verdict.
       evidence: most telling first.
       needs: what would test it, hardware and command; required of what is not testable here.
+      figure: the figure that the verdict is of, where there is one.
     """
 
     said: str
@@ -60,12 +71,17 @@ class Part:
     why: str
     evidence: tuple[Evidence, ...] = ()
     needs: str = ""
+    figure: Figure | None = None
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
             raise ValueError(f"verdict {self.verdict!r} is none of {', '.join(VERDICTS)}")
         if self.verdict == NOT_TESTABLE and not self.needs:
             raise ValueError(f"{self.said}: not testable here, but where?")
+
+    def with_more(self, *evidence: Evidence) -> Part:
+        """The part with more evidence behind what it has."""
+        return dataclasses.replace(self, evidence=(*self.evidence, *evidence))
 
     @property
     def shown(self) -> tuple[Sequence[Evidence], int]:
