@@ -24,10 +24,7 @@ from accel_bench.claims.verdict import (
 # Rows and columns of a TPU's matrix unit up to v5p (chip table, source C).
 UNIT = 128
 IMAGES = 100
-WITH_TARGETS = (
-    "python main.py run --config=configs/claims.py --device=none "
-    "--targets=tpu:v5e:2x2,gpu:a100_80:8"
-)
+WITH_TARGETS = "python main.py run --config=configs/claims.py --targets=tpu:v5e:2x2,gpu:a100_80:8"
 
 
 def overlap(rows: Rows) -> list[Part]:
