@@ -124,6 +124,8 @@ def test_overlap_is_measured_on_a_gpu_only():
     assert verdict(pipeline(1.7, A100, False)) == DEPENDS
     assert verdict(pipeline(1.99, A100, False)) == CONTRADICTED
     assert verdict(pipeline(1.1, CPU, True)) == NOT_TESTABLE
+    assert verdict(pipeline(1.1, CPU, False)) == NOT_TESTABLE
+    assert verdict(pipeline(1.1, A100, True)) == NOT_TESTABLE  # a GPU inside of the processor
 
 
 def test_what_lower_precision_gains():
@@ -136,6 +138,16 @@ def test_what_lower_precision_gains():
     assert part(judged(10, slower), "saves memory").verdict == CONTRADICTED
     on_a100 = [step(1.0, target=A100), step(2.0, "mixed_bf16", target=A100)]
     assert part(judged(10, on_a100), "saves time").verdict == CONTRADICTED
+    # A compiler's estimates tell the time, bounds do not; both tell the memory.
+    params = {"model": "m", "phase": "train_step"}
+    for seconds, time in (((2.0, 1.0), CONFIRMED), ((None, 1.0), NOT_TESTABLE)):
+        half = tuple(s and s / 2 for s in seconds)
+        programs = [
+            compiled(seconds, workload="model", params=params),
+            compiled(half, workload="model", params=params, precision="mixed_bf16"),
+        ]
+        assert part(judged(10, programs), "saves time").verdict == time
+        assert part(judged(10, programs), "saves memory").verdict == CONTRADICTED  # the same
     # Two runs are no pair.
     assert judged(10, pair[:1], pair[1:]).verdict == NOT_TESTABLE
 
@@ -216,6 +228,7 @@ def test_what_a_tpus_compiler_says_of_a_hundred_digits():
     judgement = judged(11, [tpu])
     assert part(judgement, "a batch of 100").verdict == CONFIRMED
     assert part(judgement, "all of them").verdict == DEPENDS
+    assert " ran." not in said(judgement)
     assert "100 + 128 + 128 - 1 = 355 cycles" in said(judgement)
     assert "3 products a device, 1.00 GFLOP in bf16, ~2.00 ms for 100 images" in said(judgement)
     assert (
