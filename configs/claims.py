@@ -58,7 +58,7 @@ def get_config():
             "workload": "model",
             "phase": "train_step",
             "model": model,
-            "batch": by_platform(cpu=8, accelerator=16),
+            "batch": by_platform(cpu=16, accelerator=32),
             "length": length,
         },
         # Claim 20.

@@ -19,7 +19,7 @@ def get_config():
         "workload": "model",
         "phase": "train_step",
         "model": "bytes_small",
-        "batch": "8/replica",
+        "batch": "2/replica",
         "length": 128,
         "processes": 4,
     }

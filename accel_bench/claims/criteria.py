@@ -43,6 +43,8 @@ RULES = (
     f"A time decides where half its interval is at most {units.percent(TELLING)} of it and its row "
     "is not marked dispatch-bound, cache-resident or nonlinear.",
     "A peak or a bound can rule a figure out and never confirms one.",
+    "What was compiled and not run can confirm what a program does and never contradicts: another "
+    "case or another version may do it.",
     "A claim of several parts is contradicted where one is; confirmed, or not testable here, where "
     "all are; else it depends.",
 )

