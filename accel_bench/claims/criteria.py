@@ -45,6 +45,8 @@ RULES = (
     "A peak or a bound can rule a figure out and never confirms one.",
     "What was compiled and not run can confirm what a program does and never contradicts: another "
     "case or another version may do it.",
+    "That a lower precision gains is contradicted only by rows measured on a GPU or TPU: a CPU may "
+    "have no unit for it.",
     "A claim of several parts is contradicted where one is; confirmed, or not testable here, where "
     "all are; else it depends.",
 )

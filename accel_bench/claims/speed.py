@@ -275,7 +275,7 @@ def _memory(found: Sequence[tuple[Row, Row]], said: str, name: tuple[str, ...]) 
         for row, before, after in gains
     )
     factors = [before / after for _, before, after in gains]
-    decisive = [before / after for row, before, after in gains if _ran(row)]
+    decisive = [before / after for row, before, after in gains if _decides(row)]
     verdict = _effect(factors, decisive)
     why = f"{_range(factors)} times less, by {len(factors)} pairs of rows"
     if verdict == DEPENDS and "weight_bytes" not in name:
@@ -283,12 +283,13 @@ def _memory(found: Sequence[tuple[Row, Row]], said: str, name: tuple[str, ...]) 
     return Part(said, verdict, why, evidence)
 
 
-def _ran(row: Row) -> bool:
-    return not row.compiled
+def _decides(row: Row) -> bool:
+    """Whether the row can contradict: it ran, and on what the claims on precision are about."""
+    return not row.compiled and row.platform != "cpu"
 
 
 def _effect(gains: Sequence[float], decisive: Sequence[float]) -> str:
-    """The verdict on a gain: confirmed where all show it, contradicted where no decisive one does."""
+    """The verdict on a gain: confirmed if all show it, contradicted if no decisive one does."""
     if all(gain >= criteria.GAIN for gain in gains):
         return CONFIRMED
     if decisive and all(gain <= 1.0 for gain in decisive):
@@ -323,7 +324,7 @@ def faster(found: Sequence[tuple[Row, Row]], said: str) -> Part:
         )
         for row, gain in gains
     )
-    decisive = [gain for row, gain in gains if _ran(row) and _has_unit(row)]
+    decisive = [gain for row, gain in gains if _decides(row) and _has_unit(row)]
     verdict = _effect([gain for _, gain in gains], decisive)
     basis = "estimated" if all(row.compiled for row, _ in gains) else "measured"
     if {row.compiled for row, _ in gains} == {True, False}:
