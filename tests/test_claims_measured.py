@@ -132,7 +132,7 @@ def test_what_lower_precision_gains():
     pair = [step(1.0, needed=2e9), step(0.5, "mixed_bf16", needed=1e9)]
     judgement = judged(10, pair)
     assert judgement.verdict == CONFIRMED
-    assert "2.00 times less" in said(judgement)
+    assert "2.00 GB in fp32: 50 % of that" in said(judgement)
     slower = [step(1.0), step(2.0, "mixed_bf16")]
     assert part(judged(10, slower), "saves time").verdict == DEPENDS  # a CPU may have no unit
     assert part(judged(10, slower), "saves memory").verdict == DEPENDS

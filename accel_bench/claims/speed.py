@@ -270,14 +270,16 @@ def _memory(found: Sequence[tuple[Row, Row]], said: str, name: tuple[str, ...]) 
     evidence = tuple(
         row.evidence(
             f"{row.where}: {row.case} takes {units.quantity(after, 'B')} a device ({what}), "
-            f"{units.quantity(before, 'B')} in fp32: {units.digits(before / after)} times less."
+            f"{units.quantity(before, 'B')} in fp32: {units.percent(after / before)} of that."
         )
         for row, before, after in gains
     )
     factors = [before / after for _, before, after in gains]
     decisive = [before / after for row, before, after in gains if _decides(row)]
     verdict = _effect(factors, decisive)
-    why = f"{_range(factors)} times less, by {len(factors)} pairs of rows"
+    shares = [units.percent(1 / factor) for factor in (max(factors), min(factors))]
+    shown = " to ".join(dict.fromkeys(shares))
+    why = f"{shown} of what fp32 takes, by {len(factors)} pair{'s' * (len(factors) > 1)} of rows"
     if verdict == DEPENDS and "weight_bytes" not in name:
         why += "; weights and moments stay fp32, so that it depends on what activations take"
     return Part(said, verdict, why, evidence)
