@@ -2,7 +2,7 @@
 
     python main.py run --config=configs/network_short.py --device=cpu --workdir=runs/network
 
-The short form of configs/network.py, with a smaller model: two minutes or three. Needs root on
+The short form of configs/network.py, with a smaller model: a few minutes. Needs root on
 Linux for the network namespaces; elsewhere the rows are `unsupported`. Expect most of a step at
 100 Mbit/s to be exchange, and less of it without a limit; int8 and eight local steps to win most of
 it back.
