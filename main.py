@@ -6,6 +6,7 @@
   python main.py run --resume --workdir=DIR   carry on where a stopped run ended
   python main.py compare DIR DIR              side by side; --html=FILE, --csv, --markdown, --json
   python main.py compare --baseline=DIR DIR   is it slower? exit status 1 if so
+  python main.py compare --claims DIR         what is said of GPUs and TPUs, and whether it holds
   python main.py summary DIR                  one run in ten lines
   python main.py plan --model=llama2_70b --tokens=2e12 --targets=tpu:v5p:8x8x8    how long, how much
   python main.py plan --published             what published trainings say of such plans
@@ -65,6 +66,7 @@ flags.DEFINE_string("csv", None, "compare: write every row as comma-separated va
 flags.DEFINE_string("markdown", None, "compare, plan, list chips: write tables as Markdown.")
 flags.DEFINE_string("json", None, "compare, plan: write all figures as JSON.")
 flags.DEFINE_string("baseline", None, "compare: the run to hold the other one against.")
+flags.DEFINE_bool("claims", False, "compare: judge claims about GPUs and TPUs by these records.")
 flags.DEFINE_float("threshold", 5.0, "compare --baseline: per cent by which a case may be slower.")
 flags.DEFINE_string("model", None, "plan: what to train; see list models.")
 flags.DEFINE_float("tokens", None, "plan: tokens to train on, such as 2e12.")

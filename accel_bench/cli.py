@@ -227,6 +227,8 @@ def _compare(rest: Sequence[str], values: flags.FlagValues) -> int:
 
     paths = [Path(path) for path in rest]
     files = {name: values[name].value for name in ("html", "csv", "markdown", "json")}
+    if values.claims:
+        return _claims(paths, values, files)
     if values.baseline:
         beside = [name for name in (*files, "reference") if values[name].value]
         if beside:
@@ -236,6 +238,21 @@ def _compare(rest: Sequence[str], values: flags.FlagValues) -> int:
         return check_baseline(Path(values.baseline), paths, values.threshold)
     outputs = Outputs(**{name: Path(file) for name, file in files.items() if file})
     compare(paths, reference=values.reference, outputs=outputs)
+    return 0
+
+
+def _claims(
+    paths: Sequence[Path], values: flags.FlagValues, files: Mapping[str, str | None]
+) -> int:
+    from accel_bench.claims.report import Outputs, report
+
+    for name in ("baseline", "reference", "csv"):
+        if values[name].value:
+            raise RequestError(
+                f"--claims judges claims and compares no rows: for --{name} run compare without it"
+            )
+    chosen = {name: Path(file) for name, file in files.items() if file}
+    report(paths, outputs=Outputs(**chosen))
     return 0
 
 

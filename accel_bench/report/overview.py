@@ -33,12 +33,18 @@ def _sources(found: Comparison) -> str:
     head = ("source", "device or target", "mesh", "records", "statuses", "path")
     rows = "".join(_source(n, source, found) for n, source in enumerate(found.sources))
     titles = "".join(f'<th scope="col">{title}</th>' for title in head)
-    reference = f"ratios are to {found.sources[found.reference].letter}"
     table = (
-        f"<table><caption>{len(found.sources)} sources; {escape(reference)}</caption>"
+        f"<table><caption>{escape(_counted(found))}</caption>"
         f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
     )
     return tag("h2", "Sources", id="sources") + scrolling(table, "Sources")
+
+
+def _counted(found: Comparison) -> str:
+    if len(found.sources) == 1:
+        return "1 source"
+    letter = found.sources[found.reference].letter
+    return f"{len(found.sources)} sources; ratios are to {letter}"
 
 
 def _source(number: int, source: Source, found: Comparison) -> str:

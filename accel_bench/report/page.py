@@ -10,9 +10,11 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
+from accel_bench.claims.verdict import Judgement
 from accel_bench.comparison import Comparison, Row
 from accel_bench.report import (
     chips,
+    claims,
     compiled_plots,
     measured_plots,
     overview,
@@ -42,8 +44,8 @@ _PLOTS = {
 }
 
 
-def html_text(found: Comparison) -> str:
-    """A comparison as one HTML file that opens offline, below 8 MB."""
+def html_text(found: Comparison, judged: Sequence[Judgement] = ()) -> str:
+    """A comparison as one HTML file that opens offline, below 8 MB; before it judged claims."""
     groups: dict[str, list[Row]] = {}
     for row in found.rows:
         groups.setdefault(row.workload, []).append(row)
@@ -59,9 +61,18 @@ def html_text(found: Comparison) -> str:
         sections.append(tag("h2", f"{name} (nothing pairs)") + _html(plots[name]))
     sections += [chips.html(found), provenance.html(found)]
     main = "".join(
-        tag("section", section) for section in (overview.html(found), across, *sections) if section
+        tag("section", section)
+        for section in (
+            claims.html(judged),
+            overview.html(found),
+            across,
+            *sections,
+        )
+        if section
     )
-    body = _header(found, list(groups), bool(across)) + tag("main", main, id="main", tabindex=-1)
+    body = _header(found, list(groups), bool(across), bool(judged)) + tag(
+        "main", main, id="main", tabindex=-1
+    )
     return _document(found, body)
 
 
@@ -88,8 +99,9 @@ def _html(figures: Sequence[Figure]) -> str:
     return "".join(figure.html() for figure in figures)
 
 
-def _header(found: Comparison, workloads: Sequence[str], across: bool) -> str:
-    links = [("sources", "Sources"), ("findings", "Findings"), ("legend", "How to read it")]
+def _header(found: Comparison, workloads: Sequence[str], across: bool, claimed: bool) -> str:
+    links = [("claims", "Claims")] if claimed else []
+    links += [("sources", "Sources"), ("findings", "Findings"), ("legend", "How to read it")]
     links += [("across", "Across workloads")] if across else []
     links += [(f"workload-{number}", name) for number, name in enumerate(workloads)]
     links += [("chips", "Chips"), ("provenance", "Provenance")]
@@ -109,9 +121,11 @@ def _header(found: Comparison, workloads: Sequence[str], across: bool) -> str:
 
 
 def _title(found: Comparison) -> str:
+    """What the page is about; one source alone is compared with nothing."""
     devices = list(dict.fromkeys(s.target or s.device for s in found.sources))
     more = f" and {len(devices) - 3} more" if len(devices) > 3 else ""
-    return f"Comparison: {', '.join(devices[:3])}{more}"
+    what = "Comparison" if len(found.sources) > 1 else "Claims"
+    return f"{what}: {', '.join(devices[:3])}{more}"
 
 
 @functools.cache
