@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from accel_bench import comparison, mesh
+from accel_bench import comparison, derive, findings, mesh
 from accel_bench.comparison import Comparison, Source
 from accel_bench.report.markup import escape, listed, scrolling, tag
 
@@ -34,8 +34,9 @@ def _sources(found: Comparison) -> str:
     rows = "".join(_source(n, source, found) for n, source in enumerate(found.sources))
     titles = "".join(f'<th scope="col">{title}</th>' for title in head)
     reference = f"ratios are to {found.sources[found.reference].letter}"
+    caption = f"{len(found.sources)} sources; {reference}" if len(found.sources) > 1 else "1 source"
     table = (
-        f"<table><caption>{len(found.sources)} sources; {escape(reference)}</caption>"
+        f"<table><caption>{escape(caption)}</caption>"
         f"<thead><tr>{titles}</tr></thead><tbody>{rows}</tbody></table>"
     )
     return tag("h2", "Sources", id="sources") + scrolling(table, "Sources")
@@ -76,6 +77,8 @@ def _findings(found: Comparison) -> str:
     from accel_bench import compare_findings
 
     texts = [finding.text for finding in compare_findings.of_comparison(found)]
+    if len(found.sources) == 1:
+        texts += _of_run(found.sources[0])
     if not texts:
         return tag("h2", "Findings", id="findings") + tag("p", "No row says more than its table.")
     shown = listed(texts[:_MAX_FINDINGS], class_="findings")
@@ -83,6 +86,14 @@ def _findings(found: Comparison) -> str:
         rest = len(texts) - _MAX_FINDINGS
         shown += tag("p", f"And {rest} more: compare in a terminal shows them all.", class_="note")
     return tag("h2", "Findings", id="findings") + shown
+
+
+def _of_run(source: Source) -> Iterator[str]:
+    """What a run shows by itself, as under its tables."""
+    if not source.target:
+        best = derive.ceilings(source.records)
+        for name, records in derive.by_workload(source.records).items():
+            yield from findings.of_workload(name, records, best)
 
 
 def _legend(found: Comparison) -> str:

@@ -41,7 +41,7 @@ _PLOTS = {
 
 
 def html_text(found: Comparison) -> str:
-    """A comparison as one HTML file that opens offline, below 8 MB."""
+    """A comparison, or one run, as one HTML file that opens offline, below 8 MB."""
     groups: dict[str, list[Row]] = {}
     for row in found.rows:
         groups.setdefault(row.workload, []).append(row)
@@ -110,7 +110,8 @@ def _header(found: Comparison, workloads: Sequence[str], across: bool) -> str:
 def _title(found: Comparison) -> str:
     devices = list(dict.fromkeys(s.target or s.device for s in found.sources))
     more = f" and {len(devices) - 3} more" if len(devices) > 3 else ""
-    return f"Comparison: {', '.join(devices[:3])}{more}"
+    kind = "Comparison" if len(found.sources) > 1 else "Run"
+    return f"{kind}: {', '.join(devices[:3])}{more}"
 
 
 @functools.cache
