@@ -13,7 +13,7 @@ import re
 import sys
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +116,7 @@ class Report:
       text: one file that opens offline.
     """
 
-    text: str
+    text: str = field(repr=False)
 
     def _repr_html_(self) -> str:
         # Without an origin of its own it reaches nothing outside its frame.
