@@ -45,7 +45,8 @@ def _sources(found: Comparison) -> str:
 def _source(number: int, source: Source, found: Comparison) -> str:
     meshes = sorted({mesh.text(record.mesh) or "one device" for record in source.records})
     counts = Counter(record.status for record in source.records)
-    letter = f"{source.letter} (reference)" if number == found.reference else source.letter
+    is_reference = number == found.reference and len(found.sources) > 1
+    letter = f"{source.letter} (reference)" if is_reference else source.letter
     cells = (
         source.device,
         " and ".join(meshes),
