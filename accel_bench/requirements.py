@@ -166,7 +166,7 @@ def _pip(needed: Sequence[Requirement], free: str) -> str:
              "--constraint", constraints.name, *map(str, needed)],
             capture_output=True, text=True,
         )  # fmt: skip
-    names = ", ".join(sorted(r.name for r in needed))
+    names = ", ".join(sorted(_name(r) for r in needed))
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
         why = (said or done.stderr.splitlines() or ["no reason given"])[0].removeprefix("ERROR: ")
@@ -184,6 +184,11 @@ def _pip(needed: Sequence[Requirement], free: str) -> str:
             "session) and run all cells again"
         )
     return f"Installed: {names}. jax is {compilers.version('jax')}{'' if free else ' as before'}."
+
+
+def _name(requirement: Requirement) -> str:
+    extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
+    return requirement.name + extras
 
 
 def _differing(before: Mapping[str, str], after: Mapping[str, str]) -> str:

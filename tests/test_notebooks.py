@@ -17,7 +17,7 @@ from nbclient.exceptions import CellExecutionError
 from accel_bench import compilers, detect, record, target
 
 sys.path.insert(0, str(ROOT / "notebooks"))
-import set_owner
+import set_owner  # pyright: ignore[reportMissingImports]
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = [path.stem for path in NOTEBOOKS]
