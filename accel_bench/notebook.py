@@ -96,16 +96,18 @@ def run(config: Config | str | Path, workdir: str | Path, **fields: Any) -> list
 
     Raises:
       RequestError: the request is wrong; nothing was run.
-      RunError: it was interrupted.
+      RunError: it was interrupted, or a record could not be written.
     """
     import accel_bench
+    from accel_bench.record import JournalError
 
     try:
         return accel_bench.run(config, workdir=workdir, resume=True, show=True, **fields)
     except KeyboardInterrupt:
-        raise RunError(
-            f"stopped; what was done is in {workdir}, and this cell carries on from there"
-        ) from None
+        why = "stopped"
+    except JournalError as error:
+        why = f"a record could not be written: {error.strerror or error}"
+    raise RunError(f"{why}; what was done is in {workdir}, and this cell carries on from there")
 
 
 @dataclass(frozen=True)

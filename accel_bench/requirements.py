@@ -157,6 +157,8 @@ def _kept(free: str) -> dict[str, str]:
 
 def _pip(needed: Sequence[Requirement], free: str) -> str:
     """Installs; returns a sentence on it. Raises `RequestError` where that cannot be."""
+    names = ", ".join(sorted(_name(r) for r in needed))
+    print(f"pip installs {names}: a minute or two.", flush=True)
     before, loaded = _kept(free), _versions_of_loaded()
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as constraints:
         constraints.writelines(f"{name}=={version}\n" for name, version in before.items())
@@ -166,7 +168,6 @@ def _pip(needed: Sequence[Requirement], free: str) -> str:
              "--constraint", constraints.name, *map(str, needed)],
             capture_output=True, text=True,
         )  # fmt: skip
-    names = ", ".join(sorted(_name(r) for r in needed))
     if done.returncode:
         said = [line for line in done.stderr.splitlines() if line.startswith("ERROR: ")]
         why = (said or done.stderr.splitlines() or ["no reason given"])[0].removeprefix("ERROR: ")

@@ -9,7 +9,7 @@ from test_record import make
 from accel_bench import detect, notebook, record
 from accel_bench.detect import Attached
 from accel_bench.errors import RequestError, RunError
-from accel_bench.record import Journal
+from accel_bench.record import Journal, JournalError
 
 
 @pytest.fixture
@@ -108,12 +108,19 @@ def test_each_device_has_a_folder_of_its_own(platform, name, wanted, monkeypatch
     assert notebook.device_name() == wanted
 
 
-def test_stopping_a_run_is_one_line(monkeypatch, tmp_path):
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (KeyboardInterrupt(), "stopped"),
+        (JournalError(28, "No space left on device"), "could not be written: No space left"),
+    ],
+)
+def test_a_run_that_breaks_off_is_one_line(error, why, monkeypatch, tmp_path):
     import accel_bench
 
-    def stopped(*_, **__):
-        raise KeyboardInterrupt
+    def broken(*_, **__):
+        raise error
 
-    monkeypatch.setattr(accel_bench, "run", stopped)
-    with pytest.raises(RunError, match="this cell carries on from there"):
+    monkeypatch.setattr(accel_bench, "run", broken)
+    with pytest.raises(RunError, match=f"{why}.*this cell carries on from there"):
         notebook.run("smoke", tmp_path)

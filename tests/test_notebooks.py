@@ -19,6 +19,9 @@ from accel_bench import compilers, detect, record, target
 sys.path.insert(0, str(ROOT / "notebooks"))
 import set_owner  # pyright: ignore[reportMissingImports]
 
+# The kernel is this Python, whatever kernels and settings the user has.
+os.environ["JUPYTER_PREFER_ENV_PATH"] = "1"
+
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 NAMES = [path.stem for path in NOTEBOOKS]
 PRODUCT = {"it": {"workload": "matmul", "shape": ["64", "96"]}}
@@ -49,6 +52,7 @@ def execute(book, **values):
     text = "\n".join(f"{name} = {value!r}" for name, value in values.items())
     book.cells.insert(index + 1, nbformat.v4.new_code_cell(text))
     environ = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    environ["IPYTHONDIR"] = f"{os.environ['XDG_CACHE_HOME']}/ipython"  # a folder of these tests
     place = {"metadata": {"path": str(ROOT / "notebooks")}}
     NotebookClient(book, timeout=300, resources=place).execute(env=environ)
     return {cell.id: shown(cell) for cell in book.cells if cell.cell_type == "code"}
