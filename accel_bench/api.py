@@ -32,12 +32,14 @@ def run(
         if "\0" in str(place or ""):
             raise RequestError(f"{name}={str(place)!r} is no path: it holds a null character")
     plan = make_plan(resolved)
-    seen = progress.Terminal(plan.choice) if show else progress.Silent()
+    seen = progress.visible(plan.choice) if show else progress.Silent()
     records = runner.run(plan, Path(workdir) if workdir else None, resume, retry, seen)
     if show:
-        from accel_bench.tables import print_run
+        from accel_bench import tables
 
-        print_run(records)
+        console = tables.make_console()
+        with tables.in_one_piece(console):
+            tables.print_run(records, console)
     return records
 
 

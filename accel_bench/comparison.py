@@ -120,7 +120,7 @@ class Comparison:
     Attributes:
       sources: in the order given.
       reference: number of the source that ratios are to.
-      rows: those that at least two sources share, by workload.
+      rows: those that at least two sources share, by workload; of one source alone all.
       unpaired: sentences on what did not pair, each with the field that differs.
     """
 
@@ -130,18 +130,19 @@ class Comparison:
     unpaired: list[str]
 
 
-def compare(paths: Sequence[Path], reference: str | None = None) -> Comparison:
+def compare(paths: Sequence[Path], reference: str | None = None, alone: bool = False) -> Comparison:
     """Reads runs and pairs their rows.
 
     Args:
       paths: workdirs or records files.
       reference: letter, target or path of the source that ratios are to; None for the first.
+      alone: whether one source by itself will do.
 
     Raises:
       RequestError: a path cannot be read, there is no such reference, or nothing pairs.
     """
     sources = read_all(paths)
-    if len(sources) < 2:
+    if len(sources) < 2 and not alone:
         raise RequestError(
             "compare needs at least two workdirs, or one with several targets: python main.py "
             "compare DIR DIR"
@@ -205,14 +206,14 @@ def _reference(sources: Sequence[Source], wanted: str | None) -> int:
 
 
 def pair(sources: Sequence[Source], reference: int = 0) -> Comparison:
-    """Pairs the records of at least two sources."""
+    """Pairs the records of several sources; those of one source alone stand by themselves."""
     tables = [{pair_key(record): record for record in source.records} for source in sources]
     ceilings = [derive.ceilings(source.records) for source in sources]
     keys = dict.fromkeys(key for table in tables for key in table)
     shared: dict[tuple, Row] = {}
     for key in keys:
         records = [table.get(key) for table in tables]
-        if sum(record is not None for record in records) < 2:
+        if sum(record is not None for record in records) < min(2, len(sources)):
             continue
         cells = [
             make_cell(record, best) if record else None

@@ -6,7 +6,15 @@ import difflib
 from collections.abc import Iterable
 
 
-class RequestError(Exception):
+class _OneLine(Exception):
+    """An exception whose text is all that its reader needs."""
+
+    def _render_traceback_(self) -> list[str]:
+        """What IPython asks an exception for: in a notebook the line alone is shown."""
+        return [f"{type(self).__name__}: {self}"]
+
+
+class RequestError(_OneLine):
     """A request that cannot be carried out as it stands.
 
     Its text is one line that says what is wrong, what was expected and what to do. The command
@@ -14,7 +22,7 @@ class RequestError(Exception):
     """
 
 
-class RunError(Exception):
+class RunError(_OneLine):
     """A run that was right and cannot go on; its text is one line. Exit status 1."""
 
 

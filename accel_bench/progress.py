@@ -1,10 +1,10 @@
-"""What a person sees while a run goes on. Quiet where standard error is no terminal."""
+"""What a person sees while a run goes on: in a terminal, or in the output of a notebook's cell."""
 
 from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from accel_bench.plan import Job
 from accel_bench.record import Record
@@ -37,6 +37,18 @@ class Silent:
     def stage(self, text: str) -> None: ...
     def done(self, job: Job, record: Record) -> None: ...
     def end(self) -> None: ...
+
+
+def in_kernel() -> bool:
+    """Whether this process is the kernel of a notebook."""
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    return hasattr(shell, "kernel")
+
+
+def visible(choice: str) -> Progress:
+    """What shows progress here; `choice` is the sentence that says what is measured on."""
+    return Notebook(choice) if in_kernel() else Terminal(choice)
 
 
 class Terminal(Silent):
@@ -91,3 +103,48 @@ class Terminal(Silent):
         if self._bar:
             self._bar.stop()
             self._bar = None
+
+
+class Notebook(Silent):
+    """A line below the cell that is written over as the run goes on."""
+
+    def __init__(self, choice: str) -> None:
+        """Takes the sentence that says what is measured on."""
+        self._choice = choice
+        self._line: Any = None
+        self._todo = self._done = 0
+        self._label = ""
+
+    def begin(self, path: Path, todo: int, have: int, problems: list[str]) -> None:
+        for problem in problems:
+            print(problem)
+        if have and not todo:
+            print(f"nothing to do: all {have} cases have a record in {path}")
+            return
+        earlier = f"; {have} are there already" if have else ""
+        print(f"{self._choice}\n{todo} cases to run{earlier}; records in {path}")
+        self._todo = todo
+
+    def case(self, job: Job) -> None:
+        self._label = job.label
+        self.stage("")
+
+    def stage(self, text: str) -> None:
+        now = f"{self._label}: {text}" if text else self._label
+        self._show(f"{self._done} of {self._todo} done; now {now}")
+
+    def done(self, job: Job, record: Record) -> None:
+        self._done += 1
+
+    def end(self) -> None:
+        if self._line:
+            self._show(f"{self._done} of {self._todo} done")
+
+    def _show(self, text: str) -> None:
+        from IPython.display import display
+
+        shown = {"text/plain": text}
+        if self._line:
+            self._line.update(shown, raw=True)
+        else:
+            self._line = display(shown, raw=True, display_id=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rich import box
 from rich.console import Console
@@ -322,8 +324,19 @@ class _Output(Console):
         """A reader who has seen enough is no failure: the command line decides, not rich."""
         raise BrokenPipeError
 
+    def print(self, *objects: Any, soft_wrap: bool | None = None, **options: Any) -> None:
+        """A terminal folds a long sentence by itself; the output of a notebook's cell does not."""
+        super().print(*objects, soft_wrap=soft_wrap and not self.is_jupyter, **options)
+
 
 def make_console() -> Console:
-    """Standard output; wide enough for a table where it is no terminal."""
+    """Standard output; wide enough for a table where it is neither terminal nor notebook."""
     console = _Output(highlight=False)
-    return console if console.is_terminal else _Output(highlight=False, width=200)
+    if console.is_terminal or console.is_jupyter:
+        return console
+    return _Output(highlight=False, width=200)
+
+
+def in_one_piece(console: Console) -> AbstractContextManager[Any]:
+    """In a notebook all that is printed within is one output of the cell, and not one each."""
+    return console if console.is_jupyter else contextlib.nullcontext()

@@ -493,3 +493,19 @@ def test_headings_links_and_controls_work_without_a_pointer(opened):
         ".filter(a => !document.querySelector(a.getAttribute('href'))).length"
     )
     assert missing == 0
+
+
+def test_links_and_plots_work_in_a_notebooks_frame(browser, tmp_path):
+    from accel_bench.notebook import Report
+
+    page = tmp_path / "frame.html"
+    page.write_text(f"<!DOCTYPE html><body>{Report(html_text(two()))._repr_html_()}")
+    emulate(browser)
+    browser.get(page.as_uri())
+    browser.switch_to.frame(browser.find_element("tag name", "iframe"))
+    browser.find_element("link text", "Across workloads").click()
+    wait(browser, "scrollY > 0 && !!document.querySelector('.main-svg')")
+    assert browser.execute_script("return location.href") == "about:srcdoc"
+    with pytest.raises(Exception, match="(?i)blocked|cross-origin"):
+        browser.execute_script("return parent.document.title")
+    browser.switch_to.default_content()

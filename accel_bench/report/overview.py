@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from accel_bench import comparison, mesh
+from accel_bench import comparison, derive, findings, mesh
 from accel_bench.comparison import Comparison, Source
 from accel_bench.report.markup import escape, listed, scrolling, tag
 
@@ -50,7 +50,8 @@ def _counted(found: Comparison) -> str:
 def _source(number: int, source: Source, found: Comparison) -> str:
     meshes = sorted({mesh.text(record.mesh) or "one device" for record in source.records})
     counts = Counter(record.status for record in source.records)
-    letter = f"{source.letter} (reference)" if number == found.reference else source.letter
+    is_reference = number == found.reference and len(found.sources) > 1
+    letter = f"{source.letter} (reference)" if is_reference else source.letter
     cells = (
         source.device,
         " and ".join(meshes),
@@ -82,6 +83,8 @@ def _findings(found: Comparison) -> str:
     from accel_bench import compare_findings
 
     texts = [finding.text for finding in compare_findings.of_comparison(found)]
+    if len(found.sources) == 1:
+        texts += _of_run(found.sources[0])
     if not texts:
         return tag("h2", "Findings", id="findings") + tag("p", "No row says more than its table.")
     shown = listed(texts[:_MAX_FINDINGS], class_="findings")
@@ -89,6 +92,14 @@ def _findings(found: Comparison) -> str:
         rest = len(texts) - _MAX_FINDINGS
         shown += tag("p", f"And {rest} more: compare in a terminal shows them all.", class_="note")
     return tag("h2", "Findings", id="findings") + shown
+
+
+def _of_run(source: Source) -> Iterator[str]:
+    """What a run shows by itself, as under its tables."""
+    if not source.target:
+        best = derive.ceilings(source.records)
+        for name, records in derive.by_workload(source.records).items():
+            yield from findings.of_workload(name, records, best)
 
 
 def _legend(found: Comparison) -> str:

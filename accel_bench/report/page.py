@@ -45,7 +45,10 @@ _PLOTS = {
 
 
 def html_text(found: Comparison, judged: Sequence[Judgement] = ()) -> str:
-    """A comparison as one HTML file that opens offline, below 8 MB; before it judged claims."""
+    """A comparison, or one run, as one HTML file that opens offline, below 8 MB.
+
+    Judged claims stand before it.
+    """
     groups: dict[str, list[Row]] = {}
     for row in found.rows:
         groups.setdefault(row.workload, []).append(row)
@@ -124,8 +127,8 @@ def _title(found: Comparison) -> str:
     """What the page is about; one source alone is compared with nothing."""
     devices = list(dict.fromkeys(s.target or s.device for s in found.sources))
     more = f" and {len(devices) - 3} more" if len(devices) > 3 else ""
-    what = "Comparison" if len(found.sources) > 1 else "Claims"
-    return f"{what}: {', '.join(devices[:3])}{more}"
+    kind = "Comparison" if len(found.sources) > 1 else "Run"
+    return f"{kind}: {', '.join(devices[:3])}{more}"
 
 
 @functools.cache

@@ -63,6 +63,21 @@
     });
   }
 
+  // --- links ---
+
+  // In a frame that a notebook makes of the page's text (srcdoc) a link to a part of the page is one
+  // to a part of the notebook.
+  if (location.protocol === "about:") {
+    document.addEventListener("click", (event) => {
+      const target = event.target.closest('a[href^="#"]')?.getAttribute("href").slice(1);
+      if (!target) return;
+      event.preventDefault();
+      const part = document.getElementById(target);
+      part.scrollIntoView();
+      part.focus({ preventScroll: true });
+    });
+  }
+
   // --- plots ---
 
   function theme() {
