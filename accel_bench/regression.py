@@ -13,8 +13,6 @@ import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy import stats
-
 from accel_bench import derive
 from accel_bench.comparison import Source, pair_key
 from accel_bench.record import Record
@@ -143,5 +141,7 @@ def _of_errors(label: str, old: Record, new: Record) -> Verdict:
 
 def _test(old: Sequence[float], new: Sequence[float]) -> tuple[float, float]:
     """Effect size and two-sided significance of a Mann-Whitney U test."""
+    from scipy import stats  # half a second, for a verdict only
+
     result = stats.mannwhitneyu(new, old, alternative="two-sided")
     return float(result.statistic) / (len(old) * len(new)), float(result.pvalue)

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 
 @dataclass(frozen=True)
@@ -47,6 +46,8 @@ def median(samples: Sequence[float], confidence: float = 0.95) -> Median:
 @functools.cache
 def _rank(count: int, confidence: float) -> int:
     """Largest rank such that P(fewer samples than that lie below the median) is small enough."""
+    from scipy import special  # a seventh of a second, which a wrong request need not wait for
+
     ranks = np.arange(count // 2 + 1)
     return int(np.sum(special.bdtr(ranks, count, 0.5) <= (1 - confidence) / 2))
 

@@ -174,7 +174,7 @@ def test_a_disk_that_is_full_does_not_end_the_training(tmp_path, monkeypatch):
     kept.save(toy(5), course(5))
     kept.close()
     (problem,) = kept.problems
-    assert problem.startswith("checkpoint 5 could not be written: ")
+    assert problem.startswith("a checkpoint of step 5 or before could not be written: ")
     assert "No space left" in problem
 
 

@@ -9,10 +9,13 @@ from conftest import ROOT
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 COMMANDS = sorted(
     {
-        re.split(r"  +", line.strip())[0]
+        re.split(r"  +", (indented or quoted).strip())[0]
         for document in DOCUMENTS
-        for line in re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL).splitlines()
-        if line.startswith("    python main.py")
+        for indented, quoted in re.findall(
+            r"^    (python main\.py.*)|`(python main\.py [^`]*)`",
+            re.sub(r"```.*?```", "", document.read_text(), flags=re.DOTALL),
+            re.MULTILINE,
+        )
     }
 )
 
