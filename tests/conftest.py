@@ -1,5 +1,6 @@
 """Settings that must be in force before jax is imported, and how tests call the command line."""
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -14,8 +15,13 @@ from accel_bench import compilers
 os.environ.update(compilers.environ())
 _CACHE = tempfile.TemporaryDirectory()
 os.environ["XDG_CACHE_HOME"] = _CACHE.name
-# Eight virtual devices, so that every sharding runs here.
-os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+# Eight virtual devices, so that every sharding runs here. What LLVM does to code that runs for
+# milliseconds costs half of the tests' time and changes no program that they look at; runs that are
+# started as a user starts them compile as a user's do.
+os.environ["XLA_FLAGS"] = (
+    "--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
+    "--xla_llvm_disable_expensive_passes=true"
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -27,6 +33,25 @@ def assert_refused(done: subprocess.CompletedProcess, message: str, folder: Path
     (line,) = done.stderr.splitlines()
     assert message in line
     assert list(folder.iterdir()) == []
+
+
+@pytest.fixture(autouse=True)
+def machine(request, tmp_path_factory):
+    """A test that is marked `alone` times something: no other one runs beside it."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        yield
+        return
+    import fcntl
+
+    shared = tmp_path_factory.getbasetemp().parent
+    with contextlib.ExitStack() as files:
+        gate, lock = (files.enter_context((shared / n).open("w")) for n in ("gate", "lock"))
+        # Who waits for the machine holds the gate, so that the others do not go on and on.
+        fcntl.flock(gate, fcntl.LOCK_EX)
+        alone = request.node.get_closest_marker("alone")
+        fcntl.flock(lock, fcntl.LOCK_EX if alone else fcntl.LOCK_SH)
+        fcntl.flock(gate, fcntl.LOCK_UN)
+        yield
 
 
 @pytest.fixture

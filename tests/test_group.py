@@ -160,6 +160,7 @@ def test_a_cluster_outlives_none_of_its_processes_without_a_word(tmp_path):
     assert not (tmp_path / "other").exists()  # the first one alone writes
 
 
+@pytest.mark.alone
 def test_a_process_that_does_not_come_ends_each_case_in_a_timeout(main_py, tmp_path):
     config = write(tmp_path, {"m": {"workload": "matmul", "shape": ("64", "128")}})
     where = f"--coordinator=localhost:{free_port()}"
@@ -259,6 +260,7 @@ def test_what_a_launcher_says_is_taken_as_jax_takes_it(monkeypatch):
     assert find(base("c")) is None
 
 
+@pytest.mark.alone
 @needs_network
 def test_a_link_carries_what_it_should_and_no_more(main_py, tmp_path):
     reduce = {

@@ -168,6 +168,7 @@ def test_lines_that_open_a_computation(line, name):
     assert list(parse(line + "\n  %x = f32[] negate(%y)\n}").computations) == [name or ""]
 
 
+@pytest.mark.alone
 @pytest.mark.parametrize("end", ["", "{", " x"])
 def test_a_hostile_line_takes_no_longer_than_its_length_asks(end):
     """Time that grew as the length squared would be minutes here."""

@@ -43,6 +43,7 @@ def test_a_wrong_request_is_one_line_and_nothing_is_written(main_py, tmp_path, a
     assert_refused(main_py(*arguments), message, tmp_path)
 
 
+@pytest.mark.alone
 @needs_tpu
 @needs_gpu
 def test_one_command_compiles_for_both_and_the_second_time_takes_it_from_the_cache(

@@ -13,6 +13,8 @@ from accel_bench.measure import Invalid, Measurement, NonFinite, OutOfMemory
 from accel_bench.timing import Budget, Launch
 from accel_bench.workloads.base import HostCall, HostWorkload, Workload
 
+pytestmark = pytest.mark.alone  # rates are held against each other
+
 BUDGET = Budget(target=0.2, max_samples=10, max_seconds=0.3, min_samples=5)
 LAUNCH = Launch(queued=5e-6, blocking=10e-6)
 N = 256

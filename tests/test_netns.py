@@ -18,6 +18,9 @@ from accel_bench import netns
 from accel_bench.errors import RequestError
 from accel_bench.netns import Network, NetworkError
 
+# What one makes of the machine's network another would see.
+pytestmark = pytest.mark.alone
+
 _SLEEP = [sys.executable, "-S", "-c", "print(flush=True); import time; time.sleep(60)"]
 # Both print times of the clock that all processes share: when the sending begins, when all is here.
 _RECEIVER = """

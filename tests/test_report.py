@@ -463,6 +463,7 @@ def test_hostile_strings_show_as_they_are_and_run_nothing(opened):
     )
 
 
+@pytest.mark.alone
 def test_two_thousand_rows_open(opened, capsys):
     began = time.monotonic()
     browser = opened("many")
