@@ -47,13 +47,15 @@ def test_smoke_runs_every_kind_and_resumes_to_nothing(main_py, tmp_path):
     assert "nothing to do: all 10 cases have a record in w" in again.stderr
     assert rows(tmp_path / "w") == found
 
-    replayed = main_py("run", "--config=w/config.json", "--workdir=v", *FAST)
-    assert replayed.returncode == 0
-    assert {r.config_hash for r in rows(tmp_path / "v")} == {found[0].config_hash}
-    errors = [
-        [r.facts["error"] for r in rows(tmp_path / d) if r.workload == "matmul"] for d in "wv"
-    ]
-    assert errors[0] == errors[1]  # same inputs, same program, same result
+
+def test_a_run_is_repeated_from_the_config_that_it_left(main_py, tmp_path):
+    run = ("run", "--config=smoke", cases(it={"workload": "matmul", "shape": ("64", "96")}), *FAST)
+    assert main_py(*run, "--workdir=w").returncode == 0
+    assert main_py("run", "--config=w/config.json", "--workdir=v").returncode == 0
+    first, second = (rows(tmp_path / d) for d in "wv")
+    assert {r.config_hash for r in second} == {first[0].config_hash}
+    # Same inputs, same program, same result.
+    assert [r.facts["error"] for r in first] == [r.facts["error"] for r in second]
 
     compared = main_py("compare", "w", "v")
     assert compared.returncode == 0

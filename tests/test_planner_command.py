@@ -13,7 +13,7 @@ from test_planner_search import H100, step
 from accel_bench import compilers
 from accel_bench.compilers import Compiler
 from accel_bench.errors import RequestError
-from accel_bench.planner import command, search, show
+from accel_bench.planner import command, json_text, search, show
 from accel_bench.planner.request import make
 
 PLAN = ("plan", "--model=tiny", "--tokens=1e6", "--targets=tpu:v5e:1x1,gpu:l4:1")
@@ -47,7 +47,7 @@ def test_without_compilers_all_is_analytic_and_said_to_be(tmp_path, monkeypatch)
     request, found = plan(tmp_path)
     assert list(tmp_path.iterdir()) == []  # nothing was compiled, so there are no records
     assert [f.compiled for f in found] == [False, False]
-    for each in json.loads(show.plan_json(request, found))["targets"]:
+    for each in json.loads(json_text.plan_text(request, found))["targets"]:
         assert each["why_not_compiled"] == missing.missing
         assert "by formulas alone" in each["verdict"]
         origins = [total["origin"] for total in each["totals"]]

@@ -7,7 +7,7 @@ from test_record import make as make_record
 
 from accel_bench.chips import CHIPS
 from accel_bench.planner import forecast as forecasts
-from accel_bench.planner import measured, published, search, show
+from accel_bench.planner import json_text, measured, published, search, show
 from accel_bench.planner.request import make
 from accel_bench.target import parse
 from models import costs
@@ -299,7 +299,7 @@ def test_tables_markdown_and_json_hold_the_same_candidates():
     from rich.console import Console
 
     asked, said = forecast()
-    plain = json.loads(show.plan_json(asked, [said]))
+    plain = json.loads(json_text.plan_text(asked, [said]))
     (target,) = plain["targets"]
     assert [c["best"] for c in target["candidates"] if c["status"] == "ok"].count(True) == 1
     assert len(target["candidates"]) == len(show.candidate_rows(said.found))

@@ -13,7 +13,7 @@ from accel_bench.config import Config
 from accel_bench.errors import RequestError
 from accel_bench.jobs import job_key, record_key
 from accel_bench.plan import Plan, check_run_fields
-from accel_bench.planner import measured, show
+from accel_bench.planner import json_text, measured, show
 from accel_bench.planner.candidates import enumerate_for
 from accel_bench.planner.forecast import Forecast, forecast
 from accel_bench.planner.request import Request
@@ -119,7 +119,7 @@ def write_plan(
     """Prints a plan and writes what was asked for."""
     show.print_plan(request, forecasts, make_console())
     if json:
-        export.write(json, show.plan_json(request, forecasts))
+        export.write(json, json_text.plan_text(request, forecasts))
     if markdown:
         export.write(markdown, show.plan_markdown(request, forecasts))
 
@@ -128,7 +128,7 @@ def write_published(json: Path | None, markdown: Path | None) -> None:
     """Prints the published trainings and writes what was asked for."""
     show.print_published(make_console())
     if json:
-        export.write(json, show.published_json())
+        export.write(json, json_text.published_text())
     if markdown:
         export.write(markdown, show.published_markdown())
 

@@ -1,11 +1,8 @@
-"""Plans and published trainings as tables, Markdown and JSON. Rows are made once for all three."""
+"""Plans and published trainings as tables, in a terminal and in Markdown; rows are made once."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Sequence
-from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -18,7 +15,6 @@ from accel_bench.planner.forecast import Forecast, Total
 from accel_bench.planner.published import Published
 from accel_bench.planner.request import Request
 from accel_bench.planner.search import Found, Tried
-from accel_bench.record import strict
 from accel_bench.tables import literal
 
 Rows = list[list[str]]
@@ -90,13 +86,13 @@ def _share(low: float | None, high: float | None) -> str:
 def candidate_rows(found: Found) -> Rows:
     """What was compiled, then what was not and why."""
     rows = [_tried_row(tried, tried is found.best) for tried in found.tried]
-    rows += [_formula_row(candidate, "not compiled") for candidate in _left(found)]
+    rows += [_formula_row(candidate, "not compiled") for candidate in not_come_to(found)]
     for candidate in found.enumeration.hopeless:
         rows.append(_formula_row(candidate, "not compiled: far too large by formulas"))
     return rows
 
 
-def _left(found: Found) -> list[Candidate]:
+def not_come_to(found: Found) -> list[Candidate]:
     """Of each mesh and remat that the search did not come to, what it would have begun with."""
     come_to = {(tried.candidate.axes, tried.candidate.remat) for tried in found.tried}
     ladders = found.enumeration.ladders
@@ -329,85 +325,3 @@ def published_markdown() -> str:
 
 def _markdown(columns: Sequence[str], rows: Rows) -> list[str]:
     return [*markdown.header(columns), *(markdown.line(row) for row in rows)]
-
-
-def plan_json(request: Request, forecasts: Sequence[Forecast]) -> str:
-    """A plan as strict JSON: seconds, bytes, days, chip-hours, MWh; null where not known."""
-    plain = {
-        "request": {
-            "model": request.model, "tokens": request.tokens, "steps": request.steps,
-            "batch_tokens": request.batch_tokens, "length": request.length,
-            "prices": dict(request.prices), "not_asked_for": list(request.defaults),
-        },
-        "targets": [_target_json(forecast) for forecast in forecasts],
-        "assumed": list(ASSUMED),
-    }  # fmt: skip
-    return _json(plain)
-
-
-def _json(plain: Any) -> str:
-    return json.dumps(strict(plain), allow_nan=False, indent=1) + "\n"
-
-
-def _target_json(forecast: Forecast) -> dict[str, Any]:
-    found = forecast.found
-    tried = [_tried_json(each, each is found.best) for each in found.tried]
-    left = [*_left(found), *found.enumeration.hopeless]
-    return {
-        "target": str(found.target),
-        "precision": forecast.precision,
-        "chips": found.target.num_chips,
-        "fits": forecast.fits,
-        "verdict": forecast.verdict,
-        "compiled": forecast.compiled,
-        "why_not_compiled": found.refusal or None,
-        "stopped_by": found.stopped or None,
-        "step_flops": forecast.step_flops,
-        "step_at_peak_s": forecast.at_peak_s,
-        "board_watts": forecast.watts,
-        "board_watts_reason": forecast.watts_reason,
-        "totals": [dataclasses.asdict(total) for total in forecast.totals],
-        "candidates": tried + [_candidate_json(each) for each in left],
-        "left_out": list(found.enumeration.impossible),
-        "assumed": list(forecast.assumed),
-    }
-
-
-def _candidate_json(candidate: Candidate) -> dict[str, Any]:
-    return {
-        "mesh": candidate.mesh, "remat": candidate.remat, "micro": candidate.micro,
-        "passes": candidate.passes, "formula_bytes": candidate.memory.needed,
-        "status": "not compiled", "fits": None,
-    }  # fmt: skip
-
-
-def _tried_json(tried: Tried, best: bool) -> dict[str, Any]:
-    return _candidate_json(tried.candidate) | {
-        "status": tried.record.status,
-        "reason": tried.record.reason,
-        "fits": tried.fits,
-        "best": best,
-        "needed_bytes": tried.needed,
-        "usable_bytes": tried.usable,
-        "bound_s": tried.bound_s,
-        "estimate_s": tried.estimate_s,
-        "estimate_parts": tried.record.facts.get("estimate"),
-    }
-
-
-def published_json() -> str:
-    """The published trainings as strict JSON."""
-    rows = []
-    for run in published.RUNS:
-        found = predicted(run)
-        rows.append(
-            dataclasses.asdict(run)
-            | {
-                "chip_hours_at_peak": published.hours_at_peak(run),
-                "implied_mfu": published.implied(run),
-                "others_mfu": dataclasses.asdict(published.leave_one_out(run)),
-                "predicted_chip_hours": list(found) if found else None,
-            }
-        )
-    ranges = {name: dataclasses.asdict(published.efficiency(name)) for name in chips.CHIPS}
-    return _json({"published": rows, "assumed_by_chip": ranges})
