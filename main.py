@@ -82,8 +82,14 @@ flags.DEFINE_enum(
     "process: cases run in a worker process; none: in this one; auto: whichever works.",
 )  # fmt: skip
 
-if __name__ == "__main__":
+
+def main() -> None:
+    """Carries out what stands on the command line."""
     app.run(
         lambda arguments: sys.exit(cli.main(arguments, flags.FLAGS)),
         flags_parser=lambda argv: cli.parse(flags.FLAGS, argv),
     )
+
+
+if __name__ == "__main__":
+    main()

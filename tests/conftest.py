@@ -1,6 +1,7 @@
 """Settings that must be in force before jax is imported, and how tests call the command line."""
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -68,5 +69,52 @@ def main_py(tmp_path):
             text=True,
             timeout=timeout,
         )
+
+    return run
+
+
+# Starts the command line for each line on standard input: a process in which all is imported forks.
+_FORKING = """
+import json, os, sys
+sys.path.insert(0, {root!r})
+import main
+from accel_bench import api, compare, listing, plan, tables
+for line in sys.stdin:
+    request = json.loads(line)
+    if child := os.fork():
+        print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+        continue
+    os.chdir(request["cwd"])
+    for number, path in ((0, os.devnull), (1, request["stdout"]), (2, request["stderr"])):
+        os.dup2(os.open(path, os.O_RDWR | os.O_CREAT), number)
+    sys.argv[:] = ["main.py", *request["arguments"]]
+    main.main()
+"""
+
+
+@pytest.fixture(scope="session")
+def _forking():
+    settings = {k: v for k, v in os.environ.items() if k not in ("XLA_FLAGS", "JAX_PLATFORMS")}
+    code = _FORKING.format(root=str(ROOT))
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        env=settings, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        yield process
+
+
+@pytest.fixture
+def quick_main_py(_forking, tmp_path, tmp_path_factory):
+    """The same as `main_py` without half a second of imports, for requests that start nothing."""
+
+    def run(*arguments: str) -> subprocess.CompletedProcess:
+        said = tmp_path_factory.mktemp("said")
+        files = {name: str(said / name) for name in ("stdout", "stderr")}
+        request = {"cwd": str(tmp_path), "arguments": arguments, **files}
+        _forking.stdin.write(json.dumps(request) + "\n")
+        _forking.stdin.flush()
+        status = int(_forking.stdout.readline())
+        stdout, stderr = (Path(file).read_text() for file in files.values())
+        return subprocess.CompletedProcess(arguments, status, stdout, stderr)
 
     return run

@@ -76,6 +76,6 @@ def test_a_run_that_is_not_there_is_named():
         report([Path("nowhere")])
 
 
-def test_a_wrong_request_is_one_line(main_py, tmp_path):
-    done = main_py("compare", "--claims", "x", "--csv=y")
+def test_a_wrong_request_is_one_line(quick_main_py, tmp_path):
+    done = quick_main_py("compare", "--claims", "x", "--csv=y")
     assert_refused(done, "--claims judges claims and compares no rows: for --csv run", tmp_path)

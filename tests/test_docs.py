@@ -21,27 +21,27 @@ COMMANDS = sorted(
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_commands_of_the_documents_are_accepted(command, main_py, tmp_path):
+def test_commands_of_the_documents_are_accepted(command, quick_main_py, tmp_path):
     """With a mistake put behind it, a right command fails for that mistake alone."""
     words = shlex.split(command)[2:]
     if words[:1] in (["list"], ["--help"]):
-        assert main_py(*words).returncode == 0
+        assert quick_main_py(*words).returncode == 0
         return
     if words[:1] in (["compare"], ["summary"]):
-        assert "cannot read records from runs/" in main_py(*words).stderr
+        assert "cannot read records from runs/" in quick_main_py(*words).stderr
         return
     if words[:1] == ["plan"]:
         if "--published" in words:
-            assert main_py(*words).returncode == 0
+            assert quick_main_py(*words).returncode == 0
         else:  # the mesh is what a plan's request is checked for last
-            assert "--mesh=x: 'x' is not an axis" in main_py(*words, "--mesh=x").stderr
+            assert "--mesh=x: 'x' is not an axis" in quick_main_py(*words, "--mesh=x").stderr
         return
     replay = [w for w in words if w.endswith("/config.json")]
     if replay or "--resume" in words:
-        assert "config" in main_py(*words).stderr
+        assert "config" in quick_main_py(*words).stderr
         return
     # The working directory is what a run looks at last.
-    done = main_py(*words, "--workdir=/dev/null/x")
+    done = quick_main_py(*words, "--workdir=/dev/null/x")
     if "--device=gpu" in words:
         assert "no GPU is attached" in done.stderr or "cannot write" in done.stderr
     else:

@@ -339,10 +339,10 @@ def test_without_the_means_for_a_network_rows_are_unsupported(main_py, tmp_path)
         ({"exchange": "int8", "local_steps": 2}, "compresses gradients, but with local_steps=2"),
     ],
 )
-def test_places_and_exchanges_that_cannot_be_are_refused(change, message, main_py, tmp_path):
+def test_places_and_exchanges_that_cannot_be_are_refused(change, message, quick_main_py, tmp_path):
     folder = tmp_path / "empty"
     config = write(tmp_path, {"step": {**TRAIN, **change}})
-    done = main_py("run", config, "--device=cpu", f"--workdir={folder}")
+    done = quick_main_py("run", config, "--device=cpu", f"--workdir={folder}")
     assert done.returncode == 2
     assert message in done.stderr and done.stderr.count("\n") == 1
     assert not folder.exists()
@@ -360,10 +360,12 @@ def test_places_and_exchanges_that_cannot_be_are_refused(change, message, main_p
         (["--num_processes=65"], "--num_processes=65 are too many for one machine"),
     ],
 )
-def test_flags_that_mean_nothing_to_such_a_case_are_refused(flags, message, main_py, tmp_path):
+def test_flags_that_mean_nothing_to_such_a_case_are_refused(
+    flags, message, quick_main_py, tmp_path
+):
     folder = tmp_path / "empty"
     config = write(tmp_path, {"step": {**TRAIN, "exchange": "fp32", "processes": 2}})
-    done = main_py("run", config, "--device=cpu", *flags, f"--workdir={folder}")
+    done = quick_main_py("run", config, "--device=cpu", *flags, f"--workdir={folder}")
     assert done.returncode == 2 and done.stderr.count("\n") == 1
     assert message in done.stderr
     assert not folder.exists()

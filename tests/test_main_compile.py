@@ -39,8 +39,10 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("arguments", "message"), WRONG, ids=[message for _, message in WRONG])
-def test_a_wrong_request_is_one_line_and_nothing_is_written(main_py, tmp_path, arguments, message):
-    assert_refused(main_py(*arguments), message, tmp_path)
+def test_a_wrong_request_is_one_line_and_nothing_is_written(
+    quick_main_py, tmp_path, arguments, message
+):
+    assert_refused(quick_main_py(*arguments), message, tmp_path)
 
 
 @pytest.mark.alone

@@ -31,8 +31,10 @@ PLAN = ("plan", "--model=tiny", "--tokens=1e6", "--targets=tpu:v5e:1x1,gpu:l4:1"
         (("plan", "--published", "--model=tiny"), "plan --published takes no --model"),
     ],
 )
-def test_a_wrong_request_is_one_line_and_nothing_is_written(main_py, tmp_path, arguments, message):
-    assert_refused(main_py(*arguments), message, tmp_path)
+def test_a_wrong_request_is_one_line_and_nothing_is_written(
+    quick_main_py, tmp_path, arguments, message
+):
+    assert_refused(quick_main_py(*arguments), message, tmp_path)
 
 
 def plan(tmp_path: Path, **fields):
