@@ -4,10 +4,11 @@
     python main.py run --resume --workdir=runs/digits
     python main.py run --config=configs/digits.py --precision=fp32,mixed_bf16,bf16,mixed_fp16
 
-Expect at least 97 % of the held-out images to be recognised after 1000 steps, in one to three
-minutes on two CPU cores, with the input taking well under 1 % of the time. The second command
-carries on where the first was stopped, if it was. The third is a table of accuracy, time and memory
-by precision of training; what was learnt is looked at in the precisions of `also_in` as well.
+Expect at least 97 % of the held-out images to be recognised after 1500 steps (97.8 to 98.6 % with
+seeds 0 to 3), in one to two minutes on two CPU cores, with the input taking about 1 % of the time.
+The second command carries on where the first was stopped, if it was. The third is a table of
+accuracy, time and memory by precision of training; what was learnt is looked at in the precisions of
+`also_in` as well.
 """
 
 from accel_bench.config import base
@@ -23,7 +24,7 @@ def get_config():
             "model": "digits",
             "shifts": True,
             "batch": 100,
-            "steps": 1000,
+            "steps": 1500,
             "learning_rate": 3e-3,
             "warmup": 50,
             "weight_decay": 1.0,
