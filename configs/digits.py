@@ -7,8 +7,8 @@
 Expect at least 97 % of the held-out images to be recognised after 1500 steps (97.8 to 98.6 % with
 seeds 0 to 3), in one to two minutes on two CPU cores, with the input taking about 1 % of the time.
 The second command carries on where the first was stopped, if it was. The third is a table of
-accuracy, time and memory by precision of training; what was learnt is looked at in the precisions of
-`also_in` as well.
+accuracy, time and memory by precision of training; what was learnt is looked at in the precisions
+of `also_in` as well.
 """
 
 from accel_bench.config import base
