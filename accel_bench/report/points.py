@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from accel_bench import derive
 from accel_bench.compare import value_text
-from accel_bench.comparison import Cell, Comparison, Source, make_cell
+from accel_bench.comparison import Cell, Comparison, make_cell
 from accel_bench.record import Record
 from accel_bench.report.style import ORIGINS
 
@@ -100,12 +100,3 @@ def thin(items: Sequence[_T], limit: int) -> list[_T]:
         return list(items)
     step = (len(items) - 1) / (limit - 1)
     return [items[round(number * step)] for number in range(limit)]
-
-
-def source_names(found: Comparison) -> list[str]:
-    """`A measured`, `B compiled for tpu:v5e:1x1` for legends."""
-    return [f"{s.letter} {_kind(s)}" for s in found.sources]
-
-
-def _kind(source: Source) -> str:
-    return f"for {source.target}" if source.target else f"on {source.device}"
