@@ -41,12 +41,20 @@ FIELD_FLAGS = (
 )
 
 
-# Flags of other commands, which would say nothing in a plan.
-NOT_OF_PLANS = (
-    "device", "fake_devices", "baselines", "deterministic", "profile", "isolation", "dump_hlo",
-    "find_smallest_fit", "coordinator", "num_processes", "process_id", "resume", "retry",
-    "html", "csv", "reference", "baseline",
-)  # fmt: skip
+# Command -> the flags that mean something to it; another one is refused and never passed over.
+FLAGS_OF = {
+    "run": (*FIELD_FLAGS, "config", "workdir", "resume", "retry", "strict"),
+    "compare": (
+        "html", "csv", "markdown", "json", "reference", "baseline", "threshold", "claims",
+    ),
+    "summary": (),
+    "plan": (
+        "model", "tokens", "targets", "batch_tokens", "length", "precision", "mesh", "records",
+        "prices", "plan_compiles", "plan_budget_s", "published", "workdir", "timeout_s",
+        "compile_cache", "markdown", "json",
+    ),
+    "list": ("markdown",),
+}  # fmt: skip
 
 
 def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
@@ -56,14 +64,31 @@ def parse(values: flags.FlagValues, argv: Sequence[str]) -> list[str]:
         sys.exit(0)  # absl's own would say 1, which here means that a case failed
     try:
         values.set_gnu_getopt(True)  # flags may stand behind the command
+        given = list(argv)
         resolved = _resolve_config(list(argv))
         sys.argv[:] = resolved  # where ml_collections looks whether --config comes first
-        return values(resolved)
+        arguments = values(resolved)
+        _check_flags(arguments, values, given)
+        return arguments
     except RequestError as error:
         _exit(str(error))
     except (flags.Error, AttributeError, KeyError, TypeError, ValueError, OSError) as error:
         _exit(_one_line(error))
     raise AssertionError
+
+
+def _check_flags(arguments: Sequence[str], values: flags.FlagValues, argv: Sequence[str]) -> None:
+    """Raises `RequestError` for a flag that the command has no use for."""
+    command = arguments[1] if len(arguments) > 1 else "run"
+    if command not in FLAGS_OF:
+        return  # it is answered with those that there are
+    ours = {name for names in FLAGS_OF.values() for name in names}
+    given = {name for name in ours - {"config"} if values[name].present}
+    # The parser itself adds --config where there is none.
+    given |= {"config" for word in argv if re.match(r"--?(no)?config([=.]|$)", word)}
+    for name in sorted(given - set(FLAGS_OF[command])):
+        of = " and ".join(other for other, names in FLAGS_OF.items() if name in names)
+        raise RequestError(f"--{name} is for {of}, not for {command}: leave it out")
 
 
 def _exit(message: str) -> None:
@@ -83,7 +108,9 @@ def _one_line(error: Exception) -> str:
     lines = [line.strip() for line in text.replace("\\n", "\n").splitlines() if line.strip()]
     if lines and lines[0].startswith("Error whilst parsing config file"):
         lines = lines[-1:]
-    return " ".join(lines) or type(error).__name__
+    text = " ".join(lines) or type(error).__name__
+    # absl shows some of its own errors as tuples.
+    return re.sub(r"""\('([^']*)', '?([^')]*)'?\)""", r"\1: \2", text)
 
 
 def _resolve_config(argv: list[str]) -> list[str]:
@@ -273,9 +300,6 @@ def _plan(rest: Sequence[str], values: flags.FlagValues) -> int:
 
     if rest:
         raise RequestError(f"plan takes flags only, not {rest[0]!r}: see python main.py --help")
-    for name in NOT_OF_PLANS:
-        if values[name].value:
-            raise RequestError(f"--{name} is not for plan: leave it out")
     json, markdown = (Path(f) if f else None for f in (values.json, values.markdown))
     command.check_outputs([f for f in (json, markdown) if f])
     if values.published:
@@ -309,7 +333,8 @@ def _list(rest: Sequence[str], values: flags.FlagValues) -> int:
     if chosen and name != "chips":
         raise RequestError(f"list {name} takes no more words; list chips takes names of chips")
     if values.markdown and name != "chips":
-        raise RequestError("--markdown is for compare and for list chips")
+        raise RequestError("--markdown is for list chips, not for other lists: leave it out")
+    chosen = [chip for word in chosen for chip in word.split(",") if chip]
     if name == "chips":
         listing.show_chips(chosen, Path(values.markdown) if values.markdown else None)
         return 0

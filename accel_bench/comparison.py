@@ -155,6 +155,10 @@ def compare(paths: Sequence[Path], reference: str | None = None, alone: bool = F
 
 def read_all(paths: Sequence[Path]) -> list[Source]:
     """Every source of these paths, in order and lettered; raises `RequestError`."""
+    real = [path.resolve() for path in paths]
+    for number, path in enumerate(paths):
+        if real[number] in real[:number]:
+            raise RequestError(f"{path} is given twice: a run is not compared with itself")
     found = [source for path in paths for source in _read(path)]
     return [dataclasses.replace(source, letter=_letter(n)) for n, source in enumerate(found)]
 

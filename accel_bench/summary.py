@@ -53,8 +53,9 @@ def _went(records: Sequence[Record]) -> str:
     for record in records:
         counts[record.status] = counts.get(record.status, 0) + 1
     said = ", ".join(f"{count} {status}" for status, count in counts.items())
-    noisy = [r for r in records if {"noisy", "drift"} & set(derive.flags(r))]
-    return f"{len(records)} rows: {said}" + (f"; {len(noisy)} of them noisy" if noisy else "")
+    marks = [f"{count} of them marked {mark}" for mark in ("noisy", "drift")
+             if (count := sum(mark in derive.flags(r) for r in records))]  # fmt: skip
+    return "; ".join([f"{len(records)} rows: {said}", *marks])
 
 
 def _told(records: Sequence[Record]) -> Iterator[str]:

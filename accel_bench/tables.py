@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -332,7 +333,7 @@ class _Output(Console):
 def make_console() -> Console:
     """Standard output; wide enough for a table where it is neither terminal nor notebook."""
     console = _Output(highlight=False)
-    if console.is_terminal or console.is_jupyter:
+    if console.is_terminal or console.is_jupyter or "COLUMNS" in os.environ:
         return console
     return _Output(highlight=False, width=200)
 

@@ -89,7 +89,14 @@ def test_devices_for_a_month_and_published_hours_agree():
     assert llama70.gpu_hours / 720 == pytest.approx(
         sizes.devices_for(30 * 86400, llama70), rel=0.15
     )
-    assert judged(15).verdict == CONFIRMED
+    assert part(judged(15), "hundreds").verdict == CONFIRMED
+
+
+def test_work_need_not_grow_with_the_model():
+    """GPT-3 has more parameters than LLaMA-2 70B and was given a seventh of its tokens."""
+    gpt3, _, llama70 = RUNS
+    assert sizes.flops(gpt3) < sizes.flops(llama70)
+    assert part(judged(15), "time and energy grow").verdict == DEPENDS
 
 
 def test_roles():

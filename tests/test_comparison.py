@@ -70,8 +70,8 @@ def test_a_rate_is_shown_per_device_and_per_chip(tmp_path):
 
 
 def test_sources_are_lettered_beyond_z(tmp_path):
-    path = write(tmp_path / "one", [row()])
-    letters = [source.letter for source in comparison.read_all([path] * 28)]
+    paths = [write(tmp_path / str(number), [row()]) for number in range(28)]
+    letters = [source.letter for source in comparison.read_all(paths)]
     assert letters[0] == "A"
     assert letters[25:] == ["Z", "AA", "AB"]
 

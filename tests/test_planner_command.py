@@ -24,7 +24,7 @@ PLAN = ("plan", "--model=tiny", "--tokens=1e6", "--targets=tpu:v5e:1x1,gpu:l4:1"
     [
         (("plan",), "plan needs --model=NAME: python main.py list models names them"),
         ((*PLAN, "here"), "plan takes flags only, not 'here'"),
-        ((*PLAN, "--device=cpu"), "--device is not for plan: leave it out"),
+        ((*PLAN, "--device=cpu"), "--device is for run, not for plan: leave it out"),
         ((*PLAN, "--json=there/plan.json"), "cannot write there/plan.json"),
         ((*PLAN, "--timeout_s=-1"), "--timeout_s=-1.0: a number of seconds above 0"),
         ((*PLAN, "--records=there"), "cannot read records from there"),

@@ -41,7 +41,7 @@ RULES = (
     f"{units.percent(HARDLY)}.",
     f"Low power is {LOW_POWER_WATTS} W or less, what a PCIe slot supplies.",
     f"A time decides where half its interval is at most {units.percent(TELLING)} of it and its row "
-    "is not marked dispatch-bound, cache-resident or nonlinear.",
+    "is not marked noisy, few-samples, dispatch-bound, cache-resident or nonlinear.",
     "A peak or a bound can rule a figure out and never confirms one.",
     "What was compiled and not run can confirm what a program does and never contradicts: another "
     "case or another version may do it.",

@@ -13,8 +13,6 @@ from accel_bench.comparison import Source
 from accel_bench.derive import Rate
 from accel_bench.record import Record
 
-_SAYS_LITTLE = {"dispatch-bound", "cache-resident", "nonlinear"}
-
 
 @dataclass(frozen=True)
 class Row:
@@ -50,7 +48,7 @@ class Row:
         """Measured seconds of a step, where they decide anything; None otherwise."""
         step = derive.time(self.record)
         certain = step is not None and step.half_width <= criteria.TELLING
-        if not certain or _SAYS_LITTLE & set(derive.flags(self.record)):
+        if not certain or not derive.ranked(self.record):
             return None
         return step.value if step else None
 

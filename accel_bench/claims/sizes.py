@@ -235,8 +235,11 @@ def large_models(rows: Rows) -> list[Part]:
     megatron = Evidence(
         PUBLISHED, "GPT-3's size on 1024 A100: 34 days for 300 billion tokens.", MEGATRON_SOURCE
     )
-    ordered = sorted(RUNS, key=flops)
-    grows = " < ".join(f"{run.model} {flops(run):.2g} FLOP" for run in ordered)
+    ordered = sorted(RUNS, key=lambda run: SIZES[run.model].published_params or 0)
+    grows = ", ".join(
+        f"{run.model} ({run.tokens:.2g} tokens) {flops(run):.2g} FLOP" for run in ordered
+    )
+    work = [flops(run) for run in ordered]
     return [
         Part(
             "hundreds to thousands of devices",
@@ -246,9 +249,9 @@ def large_models(rows: Rows) -> list[Part]:
         ),
         Part(
             "time and energy grow with the model",
-            CONFIRMED,
-            "both are the work, 6 N D, over rate and efficiency, and larger models are given more "
-            "tokens as well",
-            (Evidence(ARITHMETIC, f"By work: {grows}."),),
+            CONFIRMED if work == sorted(work) else DEPENDS,
+            "both are the work, 6 N D, over rate and efficiency: they grow with the parameters N "
+            "where the tokens D do not shrink, and D is chosen",
+            (Evidence(ARITHMETIC, f"From the smallest model to the largest: {grows}."),),
         ),
     ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from accel_bench import derive, workdir
+from accel_bench.errors import RequestError
 from accel_bench.record import Record
 from models import costs
 from models.sizes import SIZES, ModelConfig
@@ -37,12 +39,19 @@ def read(paths: Sequence[Path]) -> list[tuple[Path, Record]]:
     Raises:
       RequestError: there is nothing to read at a path.
     """
-    return [
-        (path, record)
-        for path in paths
-        for record in workdir.read_records(path).records
-        if _trains(record)
-    ]
+    found: list[tuple[Path, Record]] = []
+    for path in paths:
+        held = workdir.read_records(path)
+        for problem in held.problems:
+            print(f"{path}: {problem}", file=sys.stderr)
+        steps = [(path, record) for record in held.records if _trains(record)]
+        if not steps:
+            raise RequestError(
+                f"--records={path} holds no train step that was measured well enough: run "
+                "--config=configs/model.py on that chip"
+            )
+        found += steps
+    return found
 
 
 def _trains(record: Record) -> bool:

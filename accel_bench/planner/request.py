@@ -15,7 +15,7 @@ from accel_bench.errors import RequestError
 from accel_bench.target import Target
 from accel_bench.workloads.params import resolve_model
 from models import costs
-from models.sizes import ModelConfig
+from models.sizes import MESH_AXES_OF, ModelConfig
 
 # Tokens of a batch by parameters up to so many: GPT-3's family (arXiv 2005.14165, table 2.1, as the
 # next power of two), and LLaMA-2's 4M for all that is larger (arXiv 2307.09288, table 1).
@@ -23,6 +23,7 @@ _BATCH_TOKENS = ((1e9, 1 << 19), (5e9, 1 << 20), (20e9, 1 << 21), (math.inf, 1 <
 # Longer sequences than this are asked for and not assumed.
 _LONGEST = 8192
 MAX_COMPILES = 64
+_AXES = tuple(dict.fromkeys(axis for axes in MESH_AXES_OF.values() for axis in axes))
 
 
 @dataclass(frozen=True)
@@ -67,7 +68,9 @@ class Request:
 
     def precision_on(self, chip: Chip) -> str:
         """The precision of a train step on a chip."""
-        return self.precision or ("mixed_bf16" if "bf16" in chip.peaks else "mixed_fp16")
+        if self.precision:
+            return self.precision
+        return next((f"mixed_{u}" for u in ("bf16", "fp16") if u in chip.peaks), "fp32")
 
     def flops_of_step(self) -> int:
         """6N + 12LHQT for each token of a batch; recomputation never counts."""
@@ -114,10 +117,11 @@ def make(
     if batch_tokens is None:
         parameters = costs.param_count(size)
         batch_tokens = next(count for most, count in _BATCH_TOKENS if parameters <= most)
+        why = "as models of this size were trained"
+        if batch_tokens < length:
+            why = "one sequence"
         batch_tokens = max(batch_tokens // length, 1) * length
-        defaults.append(
-            f"{batch_tokens:,} tokens a batch (--batch_tokens), as models of this size were trained"
-        )
+        defaults.append(f"{batch_tokens:,} tokens a batch (--batch_tokens), {why}")
     _whole("batch_tokens", batch_tokens)
     sequences, rest = divmod(int(batch_tokens), length)
     if rest or not sequences:
@@ -130,9 +134,13 @@ def make(
     if named_precision:
         _check_precision(named_precision)
     else:
-        defaults.append("mixed_bf16, or mixed_fp16 where a chip has no bf16 (--precision)")
+        defaults.append(
+            "mixed_bf16, or mixed_fp16 where a chip has no bf16, fp32 where neither (--precision)"
+        )
     for target in chosen if axes else ():
-        mesh.check(axes or "", target.num_devices, str(target))
+        for axis in mesh.check(axes or "", target.num_devices, str(target)):
+            if axis not in _AXES:
+                raise RequestError(f"--mesh={axes}: a train step has the axes {', '.join(_AXES)}")
     if not 1 <= compiles <= MAX_COMPILES:
         raise RequestError(f"--plan_compiles={compiles}: choose from 1 to {MAX_COMPILES}")
     if not 0 < budget_s < math.inf:
@@ -144,7 +152,7 @@ def make(
 
 
 def _whole(name: str, value: float) -> None:
-    if not 1 <= value < 1e18 or value != int(value):
+    if not 1 <= value <= 1e18 or value != int(value):
         raise RequestError(f"--{name}={value:g}: a whole number from 1 to 1e18")
 
 
