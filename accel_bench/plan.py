@@ -8,6 +8,7 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 from accel_bench import cluster as clusters
 from accel_bench import compilers, detect, mesh
@@ -387,6 +388,13 @@ def check_run_fields(config: Config) -> None:
         raise RequestError(
             f"--compile_cache={config.compile_cache}: choose auto, off, or a directory"
         )
+    if config.compile_cache not in ("auto", "off"):
+        place = Path(config.compile_cache).absolute()
+        there = next(p for p in (place, *place.parents) if p.exists())
+        if not there.is_dir():
+            raise RequestError(
+                f"--compile_cache={config.compile_cache}: {there} is no directory; choose another"
+            )
     for name in config.compile_cases:
         if name not in config.cases:
             raise unknown("case in config.compile_cases:", str(name), config.cases)

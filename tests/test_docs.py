@@ -48,6 +48,13 @@ def test_commands_of_the_documents_are_accepted(command, quick_main_py, tmp_path
         assert done.stderr.startswith("main.py: cannot write to --workdir=/dev/null/x")
 
 
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_what_a_document_points_to_is_there(document):
+    for link in re.findall(r"\]\(([^)#]+)[^)]*\)", document.read_text()):
+        if not link.startswith("http"):
+            assert (document.parent / link).exists(), link
+
+
 def test_every_fact_and_flag_of_a_record_is_documented():
     from accel_bench.record import STATUSES
 

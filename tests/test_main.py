@@ -98,6 +98,7 @@ WRONG = [
     (("compare", "a", "b", "--config.seed=1"), "--config is for run, not for compare"),
     (("summary", "a", "--claims"), "--claims is for compare, not for summary: leave it out"),
     (("list", "chips", "--html=x"), "--html is for compare, not for list: leave it out"),
+    ((*SMOKE, "--compile_cache=/dev/null/x"), "--compile_cache=/dev/null/x: /dev/null is no"),
     ((*SMOKE, "--tokens=1e9"), "--tokens is for plan, not for run: leave it out"),
     ((*SMOKE, "--deterministic=5"), "flag --deterministic=5: Non-boolean argument to boolean flag"),
     (("compare",), "compare needs at least two workdirs, or one with several targets"),
