@@ -144,4 +144,4 @@ def one_time(record: Record) -> str:
     if estimate:
         mark = "~" if estimate.kind == "estimate" else ">= "
         return f"{mark}{units.seconds(estimate.seconds)}"
-    return record.status
+    return "not known" if record.status == "ok" else record.status
