@@ -3,7 +3,7 @@
     python main.py run --config=configs/claims.py --baselines=numpy_1thread --workdir=runs/claims
     python main.py compare --claims runs/claims
 
-Takes about five minutes on two CPU cores, and some more with --targets=tpu:v5e:2x2,gpu:a100_80:8,
+Takes two to five minutes on two CPU cores, and some more with --targets=tpu:v5e:2x2,gpu:a100_80:8,
 which compiles the cases as well. Run it on a CPU and on a GPU or TPU and give both to
 `compare --claims`: it says of each of twenty claims what was measured, what was compiled, what is
 published, what arithmetic gives, and whether it holds (docs/claims.md). Networks between hosts are
