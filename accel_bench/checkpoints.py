@@ -127,10 +127,11 @@ class Checkpoints:
         One that cannot be written, as to a full disk, is a problem of its own and not of the
         training.
         """
+        plain = course.to_plain()
         about = {
             "training": self._training,
-            "course": course.to_plain(),
-            "course_sum": _sum(course.to_plain()),
+            "course": plain,
+            "course_sum": _sum(plain),
             "bit_sums": bit_sums(state),
         }
         # A copy, for the step that comes next may write over these very arrays.

@@ -17,7 +17,7 @@ from accel_bench.comparison import Cell, Comparison, Row, Source
 from accel_bench.derive import flags
 from accel_bench.energy_findings import joules
 from accel_bench.errors import RequestError
-from accel_bench.record import strict
+from accel_bench.record import strict, strict_json
 
 
 def entries(found: Comparison) -> Iterator[dict[str, Any]]:
@@ -110,7 +110,7 @@ def json_text(found: Comparison) -> str:
         ],
         "unpaired": found.unpaired,
     }  # fmt: skip
-    return json.dumps(strict(plain), allow_nan=False, indent=1) + "\n"
+    return strict_json(plain)
 
 
 def markdown_text(found: Comparison) -> str:

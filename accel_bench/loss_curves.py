@@ -150,21 +150,3 @@ def by_precision(records: Sequence[Record]) -> Iterator[Parting]:
         finest = min(group, key=lambda r: (roundoff(r.precision), -PRECISIONS[r.precision].bits))
         others = (record for record in group if record is not finest)
         yield from (found for other in others if (found := parting(finest, other)))
-
-
-def accuracy_p_value(one: Record, other: Record) -> float | None:
-    """Probability that two equally good models differ as much on as many images as these do.
-
-    Fisher's exact test; None without classes.
-    """
-    from scipy.stats import fisher_exact
-
-    table = []
-    for record in (one, other):
-        accuracy = ((record.facts.get("curve") or {}).get("accuracy") or [None])[-1]
-        count = (record.facts.get("data") or {}).get("held_out")
-        if accuracy is None or not 0 <= accuracy <= 1 or not 0 < (count or 0) < 1e9:
-            return None
-        right = round(accuracy * count)
-        table.append([right, count - right])
-    return float(fisher_exact(table)[1])  # type: ignore[arg-type] - scipy's stub has none

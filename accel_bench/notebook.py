@@ -154,6 +154,7 @@ def compare(workdirs: Sequence[str | Path], wanted: Sequence[str] = ()) -> Repor
     """
     from accel_bench import compare as comparing
     from accel_bench import comparison, tables
+    from accel_bench.report import html_text
 
     paths = [Path(path) for path in workdirs]
     sources = comparison.read_all(paths)
@@ -168,8 +169,8 @@ def compare(workdirs: Sequence[str | Path], wanted: Sequence[str] = ()) -> Repor
         print(said)
     console = tables.make_console()
     with tables.in_one_piece(console):
-        comparing.compare(paths, console)
-    return report(*paths)
+        found = comparing.compare(paths, console)
+    return Report(html_text(found))
 
 
 def _instead(sources: Sequence[Source], wanted: Sequence[str]) -> str:

@@ -67,8 +67,7 @@ class Terminal(Silent):
             print(f"nothing to do: all {have} cases have a record in {path}", file=sys.stderr)
             return
         earlier = f", {have} already there" if have else ""
-        cases = "1 case" if todo == 1 else f"{todo} cases"
-        print(f"{self._choice}\n{cases} to run{earlier}, records in {path}", file=sys.stderr)
+        print(f"{self._choice}\n{_cases(todo)} to run{earlier}, records in {path}", file=sys.stderr)
         if not sys.stderr.isatty():
             return
         from rich.console import Console
@@ -105,6 +104,10 @@ class Terminal(Silent):
             self._bar = None
 
 
+def _cases(count: int) -> str:
+    return "1 case" if count == 1 else f"{count} cases"
+
+
 class Notebook(Silent):
     """A line below the cell that is written over as the run goes on."""
 
@@ -122,7 +125,7 @@ class Notebook(Silent):
             print(f"nothing to do: all {have} cases have a record in {path}")
             return
         earlier = f"; {have} are there already" if have else ""
-        print(f"{self._choice}\n{todo} cases to run{earlier}; records in {path}")
+        print(f"{self._choice}\n{_cases(todo)} to run{earlier}; records in {path}")
         self._todo = todo
 
     def case(self, job: Job) -> None:

@@ -116,6 +116,11 @@ def strict(value: Any) -> Any:
     return value
 
 
+def strict_json(plain: Any) -> str:
+    """A file of strict JSON, indented."""
+    return json.dumps(strict(plain), allow_nan=False, indent=1) + "\n"
+
+
 class RecordError(ValueError):
     """A record of this suite breaks its own schema: a defect of the suite."""
 

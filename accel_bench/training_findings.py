@@ -181,11 +181,29 @@ def _in_the_end(found: Parting) -> str:
         _quality(last(record, "accuracy"), last(record, "test_loss"))
         for record in (found.other, found.one)
     ]
-    p = loss_curves.accuracy_p_value(found.one, found.other)
+    p = _p_value(found.one, found.other)
     if p is None:
         return f" In the end it has {ends[0]}, the other {ends[1]}."
     chance = "no more than chance" if p > _CHANCE else "more than chance"
     return f" In the end it tells {ends[0]}, the other {ends[1]}: {chance} (p = {p:.2g})."
+
+
+def _p_value(one: Record, other: Record) -> float | None:
+    """Probability that two equally good models differ as much on as many images as these do.
+
+    Fisher's exact test; None without classes.
+    """
+    from scipy.stats import fisher_exact
+
+    table = []
+    for record in (one, other):
+        accuracy = last(record, "accuracy")
+        count = (record.facts.get("data") or {}).get("held_out") or 0
+        if accuracy is None or not 0 <= accuracy <= 1 or not 0 < count < 1e9:
+            return None
+        right = round(accuracy * count)
+        table.append([right, count - right])
+    return float(fisher_exact(table)[1])  # type: ignore[arg-type] - scipy's stub has none
 
 
 def _resumed(record: Record) -> Iterator[str]:

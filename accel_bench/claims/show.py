@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -23,7 +22,7 @@ from accel_bench.claims.verdict import (
     Judgement,
 )
 from accel_bench.comparison import Source
-from accel_bench.record import strict
+from accel_bench.record import strict_json
 from accel_bench.tables import literal
 
 STYLES = {CONFIRMED: "green", CONTRADICTED: "red", DEPENDS: "yellow", NOT_TESTABLE: "dim"}
@@ -127,7 +126,7 @@ def plain(judged: Sequence[Judgement], sources: Sequence[Source]) -> dict[str, A
 
 def json_text(judged: Sequence[Judgement], sources: Sequence[Source]) -> str:
     """The report as strict JSON."""
-    return json.dumps(strict(plain(judged, sources)), allow_nan=False, indent=1) + "\n"
+    return strict_json(plain(judged, sources))
 
 
 def markdown_text(judged: Sequence[Judgement], sources: Sequence[Source]) -> str:

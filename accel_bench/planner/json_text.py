@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,7 +13,7 @@ from accel_bench.planner.forecast import Forecast
 from accel_bench.planner.request import Request
 from accel_bench.planner.search import Tried
 from accel_bench.planner.show import ASSUMED, not_come_to, predicted
-from accel_bench.record import strict
+from accel_bench.record import strict_json
 
 
 def plan_text(request: Request, forecasts: Sequence[Forecast]) -> str:
@@ -28,11 +27,7 @@ def plan_text(request: Request, forecasts: Sequence[Forecast]) -> str:
         "targets": [_target_json(forecast) for forecast in forecasts],
         "assumed": list(ASSUMED),
     }  # fmt: skip
-    return _json(plain)
-
-
-def _json(plain: Any) -> str:
-    return json.dumps(strict(plain), allow_nan=False, indent=1) + "\n"
+    return strict_json(plain)
 
 
 def _target_json(forecast: Forecast) -> dict[str, Any]:
@@ -96,4 +91,4 @@ def published_text() -> str:
             }
         )
     ranges = {name: dataclasses.asdict(published.efficiency(name)) for name in chips.CHIPS}
-    return _json({"published": rows, "assumed_by_chip": ranges})
+    return strict_json({"published": rows, "assumed_by_chip": ranges})

@@ -68,12 +68,10 @@ def accuracy_by_time(found: Comparison, points: Sequence[Point]) -> Figure | Non
 
 def loss_distance(found: Comparison, points: Sequence[Point]) -> Figure | None:
     """How far the losses of trainings from one seed are apart, against steps."""
-    trained = [p.record for p in points if p.record.workload == "training"]
     series = []
     for number, source in enumerate(found.sources):
-        for parted in loss_curves.by_precision(
-            [r for r in source.records if any(r is record for record in trained)]
-        ):
+        own = [p.record for p in points if p.source == number]
+        for parted in loss_curves.by_precision(own):
             name = f"{source.letter} {training_findings.name(parted.other)}"
             series.append(
                 _distances(parted, number, f"{name}, from {parted.one.precision}", len(series))
